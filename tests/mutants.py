@@ -159,7 +159,8 @@ def sample(count: int, seed: int) -> list[Mutant]:
 
 def covering(copy: Path) -> Covering:
     """The tests that run each line of each file."""
-    measured = ["--cov=pltf.engines", "--cov=pltf.inference", "--cov-context=test", "--cov-report=", "-n", str(WORKERS)]
+    measured = ["--cov=pltf.engines", "--cov=pltf.inference", "--cov-context=test", "--cov-report="]
+    measured += ["--cov-fail-under=0", "-n", str(WORKERS)]
     said = _failure(copy, [*measured, *TESTS], seconds=None)
     if said is not None:
         raise SystemExit(f"the tests fail without a mutant:\n{said[-3000:]}")
