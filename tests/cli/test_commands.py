@@ -261,7 +261,7 @@ def test_info_of_many_kinds_of_columns(tmp_path: Path) -> None:
     assert [one["holds"] for one in columns] == [
         "words",
         "dates",
-        "numbers",
+        "whole numbers",
         "numbers",
         "whole numbers",
         "whole numbers",
