@@ -34,6 +34,7 @@ TESTS = (
     "tests/engines",
     "tests/test_fit.py",
     "tests/test_sampling.py",
+    "tests/test_evidence.py",
 )
 SECONDS = 900  # that the tests of a mutant may take: an endless loop is found out, too
 WORKERS = 2  # mutants that are tried side by side
