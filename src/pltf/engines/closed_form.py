@@ -38,8 +38,7 @@ class ClosedForm(OverArrays):
         return self._one_factor[of](factors)
 
     def total(self, factors: Mapping[str, Array]) -> Number:
-        of = self.names[-1]
-        return one_number((factors[of] * self.compact(factors, of)).sum())
+        return one_number(self._one_factor[self.names[-1]].total(factors))
 
     def fresh(self) -> Self:
         return self
@@ -64,8 +63,16 @@ class _OneFactor:
             self._contract = oe.contract_expression(subscripts(kept, held), *shapes)
 
     def __call__(self, factors: Mapping[str, Array]) -> Any:
+        return with_axes(self._held(factors), self._new_axes)
+
+    def total(self, factors: Mapping[str, Array]) -> Any:
+        """The sum of all rates: the factor is summed first where its exposure does not vary."""
+        return (summed(factors[self._of], self._new_axes) * self._held(factors)).sum()
+
+    def _held(self, factors: Mapping[str, Array]) -> Any:
+        """The exposure, without the axes along which it does not vary."""
         like = library(factors[self._of])
         if self._contract is None:
-            return like.ones_like(factors[self._of][(slice(1),) * len(self._new_axes)])
+            return like.ones_like(factors[self._of][(0,) * len(self._new_axes)])
         terms = [summed(factors[term.name], axes) for term, axes in zip(self._others, self._summed, strict=True)]
-        return with_axes(like.asarray(self._contract(*terms)), self._new_axes)
+        return like.asarray(self._contract(*terms))

@@ -143,6 +143,28 @@ def test_programs_are_cut_from_the_shape_alone() -> None:
     )
 
 
+def test_pytorch_only_contracts_the_sides_of_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its operations is a kernel of its own, which reads and writes whole sides."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen: list[str] = []
+
+    class Watch(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, called: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            found = called(*args, **(kwargs or {}))
+            if "alias" not in str(called._schema) and not called.is_view and "empty" not in called._schema.name:
+                seen.append(called._schema.name)
+            return found
+
+    engine = built(CP, counts(20, 9, 7), dtype="float32")
+    factors = there(drawn(CP, counts(20, 9, 7)))
+    engine.counts(factors)
+    monkeypatch.setattr(fused, "launched", lambda *_, **__: None)
+    with Watch():
+        engine.counts(factors)
+    assert 3 <= len(seen) <= 6, seen  # rates of a side; two sums; times the factors
+
+
 # -- cells --------------------------------------------------------------------------------------
 
 

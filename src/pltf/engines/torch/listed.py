@@ -32,7 +32,7 @@ class TorchListedEngine(OverLists):
         rounded = log and key is None and self._dtype == np.float32
         sums, log_term = self._passes.counts(factors, self.names if rounded else names, log, key)
         if rounded:
-            log_term = log_term + lost_in_cast(self._device.torch, log_term, sums, factors, self._dtype)
+            log_term = log_term + lost_in_cast(self._device, log_term, sums, factors, self._dtype)
         return Counts({name: sums[name] for name in names}, log_term)
 
     @property

@@ -58,7 +58,7 @@ class PlainPasses:
         counts = {side: sums * exact for side, (sums, exact) in sides.items() if sums is not None}
         exact = {side: sides[side][1] for side in counts}
         log_term = added(log_terms)
-        return G, S, log_term + lost_in_cast(torch, log_term, counts, exact, self._dtype) if log else math.nan
+        return G, S, log_term + lost_in_cast(self._device, log_term, counts, exact, self._dtype) if log else math.nan
 
     def mask(self, cells: Tensor) -> Tensor:
         """The bytes of a mask, as they are."""

@@ -1,4 +1,4 @@
-"""Kernels over the sides of a table, H (rows, bond) and C (bond, columns): each reads and writes them once.
+"""Kernels over factors and the sides of a table, H (rows, bond) and C (bond, columns): each reads them once.
 
 A side has positions (rows or columns) and terms. Its strides say where they are, so that no side is transposed. With
 PyTorch's operations, rounding a side, padding it, and correcting its sums for rounding would read it some twenty times.
@@ -36,6 +36,21 @@ def round_side(
     tl.store(own, rounded, mask=(at < padded)[:, None])
     if NARROW:
         tl.store(totals + program * TERMS + term, tl.sum(rounded.to(tl.float64), axis=0))
+
+
+@triton.jit
+def _cast_loss(exact):
+    """log(exact / rounded) for rounding to float32; 0 where that gives 0."""
+    rounded = exact.to(tl.float32).to(tl.float64)
+    return tl.log(tl.where(rounded > 0, exact / tl.where(rounded > 0, rounded, 1.0), 1.0))
+
+
+@triton.jit
+def cast_loss(counts, L, sums, n, BLOCK: tl.constexpr):
+    """The sum of counts * log(L / rounded L) of each program over a factor."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    N, exact = tl.load(counts + at, mask=at < n, other=0.0), tl.load(L + at, mask=at < n, other=1.0)
+    tl.store(sums + tl.program_id(0), tl.sum(N * _cast_loss(exact), axis=0))
 
 
 @triton.jit(do_not_specialize=["count", "positions"])
@@ -77,11 +92,9 @@ def finish_side(
     tl.store(out + at[:, None] * out_position + term[None, :] * out_term, sums, mask=real)
     if NARROW:
         exact = tl.load(W + at[:, None] * w_position + term[None, :] * w_term, mask=real, other=0.0)
-        rounded = exact.to(tl.float32).to(tl.float64)
         N = sums * exact
-        lost = N * tl.log(tl.where(rounded > 0, exact / tl.where(rounded > 0, rounded, 1.0), 1.0))
         tl.store(totals + program, tl.sum(tl.sum(N, axis=1), axis=0))
-        tl.store(totals + programs + program, tl.sum(tl.sum(lost, axis=1), axis=0))
+        tl.store(totals + programs + program, tl.sum(tl.sum(N * _cast_loss(exact), axis=1), axis=0))
 
 
 @triton.jit

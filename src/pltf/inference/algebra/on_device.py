@@ -141,7 +141,10 @@ class DeviceAlgebra(ArrayAlgebra):
 
     def _along(self, E: Any, rate: Any, axis: int) -> Any:
         kept = {axis} if self._lanes is None else {0, axis}
-        return self._sum(E * rate, tuple(n for n in range(E.ndim) if n not in kept), keepdims=False)
+        away = tuple(n for n in range(E.ndim) if n not in kept)
+        if rate.numel() == 1:  # then no array of the products is written
+            return self._sum(E, away, keepdims=False) * rate.reshape(())
+        return self._sum(E * rate, away, keepdims=False)
 
     def _shapes_along(self, axes: Mapping[str, int], priors: Mapping[str, Gamma], E: Factors) -> Any:
         """The sums of prior shapes along the axes: (factors, positions)."""
