@@ -142,7 +142,8 @@ class DeviceAlgebra(ArrayAlgebra):
     def _along(self, E: Any, rate: Any, axis: int) -> Any:
         kept = {axis} if self._lanes is None else {0, axis}
         away = tuple(n for n in range(E.ndim) if n not in kept)
-        if rate.numel() == 1:  # then no array of the products is written
+        rate = self._array(rate)
+        if rate.numel() == 1:  # then no array of products is written
             return self._sum(E, away, keepdims=False) * rate.reshape(())
         return self._sum(E * rate, away, keepdims=False)
 
