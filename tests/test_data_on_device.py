@@ -15,6 +15,7 @@ from pltf.devices import INTERPRETED
 from pltf.engines.plan import Plan
 from pltf.engines.registry import build, facts_of
 from pltf.engines.torch.dense import TorchDenseEngine
+from pltf.engines.torch.plain import PlainPasses
 from tests.extras import TORCH
 from tests.interpreter import quicken
 from tests.on_device import NAMES, ON_GPU, put
@@ -75,8 +76,11 @@ def test_the_engine_uses_the_mask_of_the_caller(device: str, monkeypatch: pytest
     array = np.random.default_rng(0).poisson(1.0, (20, 8, 8))  # which lies as the table does
     tensor, mask = put(array, monkeypatch), put(array < 2, monkeypatch)
     _, engine = engine_of(tensor, device, mask=mask)
-    if not ON_GPU or engine._passes.width == engine._table.shape[2]:
+    if isinstance(engine._passes, PlainPasses):
         assert engine._mask.table.data_ptr() == mask.data_ptr()
+    else:  # its bits
+        ones = engine._passes.ones(engine._mask.table)
+        np.testing.assert_array_equal(ones.reshape(array.shape).cpu().numpy(), array < 2)
     assert engine._values.table.data_ptr() != tensor.data_ptr()  # what is missing is 0 in a copy
     np.testing.assert_array_equal(tensor.cpu().numpy(), array)
 

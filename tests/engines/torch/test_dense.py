@@ -221,30 +221,56 @@ def test_a_sweep_passes_the_mask_twice(kernels: bool, monkeypatch: pytest.Monkey
     assert len(passes) == 6
 
 
+@pytest.mark.parametrize("shape", [(3, 5), (17, 128), (40, 129), (9, 600), (513, 20)])
+def test_bits_of_a_mask_are_its_cells(shape: tuple[int, int]) -> None:
+    """Bytes and words, whole and cut off, along both sides."""
+    rng = np.random.default_rng(0)
+    X, mask = counts(*shape), rng.random(shape) < 0.7
+    engine = built(pltf.nmf(rank=3), X, mask)
+    passes, table = engine._passes, engine._table
+    turned = table.sides[0] == 1  # rows of the table are those of the second factor
+    ones, bits = (mask.T if turned else mask).astype(float), engine._mask.table
+    assert isinstance(bits, fused.Bits)
+    np.testing.assert_array_equal(passes.ones(bits)[0].cpu(), ones)
+    held = sum(one.numel() * one.element_size() for one in (bits.by_rows, bits.by_columns))
+    assert held == passes.mask_bytes
+    rows, columns = (device(kernels=True).put(rng.random((n, 3))) for n in ones.shape)
+    by_rows, by_columns = passes.seen_by_rows(bits, columns.T[None]), passes.seen_by_columns(bits, rows[None])
+    np.testing.assert_allclose(by_rows[0].cpu(), ones @ columns.cpu().numpy(), rtol=1e-14)
+    np.testing.assert_allclose(by_columns[0].cpu().T, ones.T @ rows.cpu().numpy(), rtol=1e-14)
+
+
 # -- digits of float32 --------------------------------------------------------------------------
 
 
 def test_rates_that_are_all_too_small_are_given_back() -> None:
     """Tensor cores cut off where others round: the sum of the rates tells how much."""
-    X = counts(20, 30)
-    engine = built(pltf.nmf(rank=2), X, dtype="float32")
-    passes = engine._passes
+    passes = built(pltf.nmf(rank=3), counts(2, 4), dtype="float32")._passes
     assert isinstance(passes, fused.FusedPasses)
-    H, C, G = (
-        torch.full(shape, 0.5, dtype=torch.float64, device=engine._one.device) for shape in ((2, 3), (3, 4), (2, 3))
-    )
-    exact, total = 2 * 4 * 3 * 0.25, 6 * 0.25
+
+    def wide(numbers: list[list[float]]) -> torch.Tensor:
+        return torch.tensor(numbers, dtype=torch.float64, device=device(kernels=True).place)
+
+    def log_term(log: float, rates: float, lost: float = 0.0) -> float:
+        of_cells = wide([[log / 4] * 4, [rates / 4] * 4])
+        rounded = wide([[0.5] * passes._terms] * 2), wide([[0.5 if r < 3 else 0.0 for r in range(passes._terms)]] * 4)
+        finished = wide([[1.0, total - 1.0], [lost, 0.0]]), wide([[total], [2 * lost]])
+        return float(passes._log_term(of_cells, rounded, finished))
+
+    exact, total = 2 * 4 * 3 * 0.25, 1.5
     for share, known in ((1.0, True), (1 - 1e-7, True), (0.0, False), (math.inf, False), (math.nan, False)):
-        sums = torch.tensor([-7.0, exact * share], dtype=torch.float64, device=H.device)
         lost = -total * math.log(share) if known else 0.0
-        assert float(passes._log_term(sums, H, C, G)) == pytest.approx(-7.0 + lost, rel=1e-15)
-    assert passes._log_term(torch.tensor([-math.inf, exact], device=H.device), H, C, G) == -math.inf
+        with np.errstate(all="ignore"):
+            assert log_term(-7.0, exact * share) == pytest.approx(-7.0 + lost, rel=1e-15)
+    assert log_term(-7.0, exact, lost=0.25) == pytest.approx(-6.25, rel=1e-15)
+    assert log_term(-math.inf, exact) == -math.inf
 
 
 def test_the_bound_of_large_counts_keeps_its_digits() -> None:
-    """Counts of millions: a logarithm in float32 would be off by tens."""
+    """Counts of millions: a logarithm in float32 would be off by tens, and rounding all factors down by a hundred."""
     rng = np.random.default_rng(0)
-    factors = {"W": rng.gamma(2.0, 300.0, (40, 5)), "H": rng.gamma(2.0, 300.0, (5, 70))}
+    drawn = {"W": rng.gamma(2.0, 300.0, (40, 5)), "H": rng.gamma(2.0, 300.0, (5, 70))}
+    factors = {a: z.astype(np.float32).astype(float) * (1 + 2.5e-8) for a, z in drawn.items()}
     X = rng.poisson(factors["W"] @ factors["H"]).astype(float)
     exact = on_host(pltf.nmf(rank=5), X).counts(factors).log_term
     for kernels in (True, False):

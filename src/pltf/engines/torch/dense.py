@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
@@ -15,12 +14,11 @@ from pltf.engines.base import Counts, Number
 from pltf.engines.factors import Versioned
 from pltf.engines.over_tree import OverTree
 from pltf.engines.plan import EquationPlan
-from pltf.engines.torch.cells import Tensor, lost_in_cast
+from pltf.engines.torch.cells import Tensor
 from pltf.engines.torch.fused import FusedPasses
 from pltf.engines.torch.plain import PlainPasses
 from pltf.engines.torch.table import Table, stored_dtype
 
-_SIDE_BYTES = 72  # bytes per entry of the children of the root: value, matrix, rounded copy, sums, logarithms
 _KEPT_BYTES = 16  # bytes per entry of a node: value and exposure, if cells are missing
 
 
@@ -52,7 +50,7 @@ class TorchDenseEngine(OverTree):
         self._table = table
         self._passes: Any = passes  # of any kind
         self._values = LazyTable(partial(table.cells, seen, plan.dtype, device, passes.width))
-        self._mask = LazyTable(partial(table.mask, seen, device, passes.width))
+        self._mask = LazyTable(lambda: passes.mask(table.mask(seen, device, passes.width)))
         self._one = device.torch.ones(1, 1, 1, dtype=device.torch.float64, device=device.place)
 
     # -- counts ---------------------------------------------------------------------------------
@@ -74,15 +72,10 @@ class TorchDenseEngine(OverTree):
             node is not None and (corrects or not self._tree.below[node].isdisjoint(leaves))
             for node in self._table.sides
         )
-        dtype = getattr(self._device.torch, self._dtype.name)
-        h, c, X = H.to(dtype), C.to(dtype), self._values.table
-        G, S, log_term = self._passes.counts(X, h, c, to_rows=to_rows, to_columns=to_columns, log=log)
-        if not log:
-            return G, S, math.nan
-        held = {"H": (G, H), "C": (S, C)}
-        counts = {side: sums * exact for side, (sums, exact) in held.items() if sums is not None}
-        exact = {side: held[side][1] for side in counts}
-        return G, S, log_term + lost_in_cast(self._device.torch, log_term, counts, exact, self._dtype)
+        sums: tuple[Tensor, Tensor, Number] = self._passes.counts(
+            self._values.table, H, C, to_rows=to_rows, to_columns=to_columns, log=log
+        )
+        return sums
 
     def _new_mask_delta(self, node: int, factors: Versioned[Any]) -> Tensor:
         """Computed from that of the parent; only the children of the root need a pass over the cells."""
@@ -120,7 +113,7 @@ def passes_over(table: Table, plan: EquationPlan, device: Device) -> FusedPasses
     links = plan.links is not None
     if FusedPasses.take(table, plan.dtype, device):
         return FusedPasses(table, plan.dtype, device, links)
-    return PlainPasses(table, device, links)
+    return PlainPasses(table, plan.dtype, device, links)
 
 
 def bytes_of(plan: EquationPlan, device: Device, *, counts: bool = True) -> int:
@@ -131,8 +124,8 @@ def bytes_of(plan: EquationPlan, device: Device, *, counts: bool = True) -> int:
     table, passes = table_of(plan, device)
     batch, rows, columns = table.shape
     copied = counts and table.copies(plan, device, passes.width)
-    value = stored_dtype(plan.data_dtype, plan.dtype).itemsize if copied else 0
-    cells = batch * rows * passes.width * (value + plan.masked)
-    sides = batch * (rows + columns) * table.bond
-    kept = sum(plan.node_size(node) for node in plan.tree.nodes[:-1]) if plan.masked else 0
-    return cells + passes.bytes + _SIDE_BYTES * sides + _KEPT_BYTES * kept
+    cells = batch * rows * passes.width
+    held = cells * (stored_dtype(plan.data_dtype, plan.dtype).itemsize if copied else 0)
+    held += passes.mask_bytes + _KEPT_BYTES * sum(map(plan.node_size, plan.tree.nodes[:-1])) if plan.masked else 0
+    flight = passes.bytes + passes.side_bytes * batch * (rows + columns) * table.bond
+    return held + max(flight, cells * passes.packs if plan.masked else 0)

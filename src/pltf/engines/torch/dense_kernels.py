@@ -83,11 +83,10 @@ def table_counts(
     H,  # (tiles, TERMS) of rows, padded with zeros
     C,  # (TERMS, width), likewise
     G,  # (blocks, rows, BOND) out, if TO_ROWS
-    S,  # (groups, BOND, columns) out, if TO_COLUMNS
+    S,  # (groups, BOND, width) out, if TO_COLUMNS
     sums,  # (2, programs) out, in float64, if LOG: log terms and sums of the rates
     rows,
-    width,  # of X and C, of which this may be some blocks
-    columns,  # of these blocks
+    width,  # of X, C and S, of which these may be some blocks
     tiles,  # per group of rows
     BOND: tl.constexpr,
     TERMS: tl.constexpr,  # BOND, or the next power of two, at least 16
@@ -133,47 +132,12 @@ def table_counts(
         if TO_COLUMNS:
             to_columns += product(turned(shares), h)
     if TO_COLUMNS:
-        own = S + (group.to(tl.int64) * BOND + term[None, :]) * columns + n[:, None]
+        own = S + (group.to(tl.int64) * BOND + term[None, :]) * width.to(tl.int64) + n[:, None]
         tl.store(own, to_columns, mask=real[None, :])
     if LOG:
         program = group * tl.num_programs(0) + block
         tl.store(sums + program, tl.sum(logs, axis=0))
         tl.store(sums + tl.num_programs(0).to(tl.int64) * tl.num_programs(1) + program, tl.sum(rates, axis=0))
-
-
-@triton.jit(do_not_specialize=["outer", "inner", "tiles"])
-def mask_sums(
-    mask,  # bytes of the cells: position (o, i) is at o * mask_outer + i * mask_inner
-    W,  # float64, at i * w_inner + term * w_term
-    out,  # (groups, outer, BOND)
-    outer,
-    inner,
-    tiles,  # per group of inner positions
-    mask_outer,
-    mask_inner,
-    w_inner,
-    w_term,
-    BOND: tl.constexpr,
-    TERMS: tl.constexpr,
-    OUTER: tl.constexpr,  # positions per tile
-    INNER: tl.constexpr,
-):
-    """The mask contracted with W over inner positions, for each group of these: ``out[group] = mask @ W``."""
-    group = tl.program_id(1)
-    o = tl.program_id(0).to(tl.int64) * OUTER + tl.arange(0, OUTER)
-    term = tl.arange(0, TERMS)
-    real, there = (term < BOND)[None, :], (o < outer)[:, None]
-    total = tl.zeros((OUTER, TERMS), tl.float64)
-    i = group.to(tl.int64) * tiles * INNER + tl.arange(0, INNER)
-    cells = mask + o[:, None] * mask_outer
-    seen = tl.load(cells + i[None, :] * mask_inner, mask=there & (i < inner)[None, :], other=0)
-    for _ in range(tiles):
-        ones = tl.where(seen > 0, 1.0, 0.0).to(tl.float64)
-        w = tl.load(W + i[:, None] * w_inner + term[None, :] * w_term, mask=(i < inner)[:, None] & real, other=0.0)
-        i += INNER
-        seen = tl.load(cells + i[None, :] * mask_inner, mask=there & (i < inner)[None, :], other=0)
-        total += tl.dot(ones, w, input_precision="ieee", out_dtype=tl.float64)
-    tl.store(out + (group * outer.to(tl.int64) + o[:, None]) * BOND + term[None, :], total, mask=there & real)
 
 
 @triton.jit(do_not_specialize=["count", "each"])

@@ -29,7 +29,7 @@ class DenseLanes(TorchDenseEngine):
         self._table = replace(table, tree=self._tree, sizes=sizes)
         shape = self._table.shape
         self._values = LazyTable(lambda: one._values.table[:, :, : shape[2]].expand(shape))
-        self._mask = LazyTable(lambda: one._mask.table[:, :, : shape[2]].double().expand(shape))
+        self._mask = LazyTable(lambda: one._passes.ones(one._mask.table).expand(shape))
         self._passes = LanePasses(one._device, one.links)
 
     def total(self, factors: Mapping[str, Any]) -> Number:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from pltf.data.blocks import Block, block_shape, blocks
 from pltf.devices import Device
 from pltf.engines.base import Number
 from pltf.engines.either import added
-from pltf.engines.torch.cells import Tensor, in_full_precision, ratios
+from pltf.engines.torch.cells import Tensor, in_full_precision, lost_in_cast, ratios
 from pltf.engines.torch.table import Table
 
 ON_HOST = 256 << 20  # bytes for the temporaries of a block
@@ -25,8 +29,11 @@ def block_bytes(device: Device) -> float:
 class PlainPasses:
     """The sums over a table, whose cells X (batch, rows, columns) have the rates H (batch, rows, bond) @ C."""
 
-    def __init__(self, table: Table, device: Device, links: bool) -> None:
-        self._device, self._links, self._shape = device, links, table.shape
+    side_bytes = 72  # per entry of a side: value, matrix, rounded copy, sums, logarithms
+    packs = 0  # bytes per cell of a mask before it is packed
+
+    def __init__(self, table: Table, dtype: np.dtype[Any], device: Device, links: bool) -> None:
+        self._device, self._dtype, self._links, self._shape = device, dtype, links, table.shape
         self.width = self._shape[2]
         self._most = block_bytes(device)
 
@@ -35,18 +42,37 @@ class PlainPasses:
         self, X: Tensor, H: Tensor, C: Tensor, *, to_rows: bool, to_columns: bool, log: bool
     ) -> tuple[Tensor | None, Tensor | None, Number]:
         """(X/Xhat) @ C.T and H.T @ (X/Xhat) in float64, as wanted, and the log term or NaN."""
-        G, S = (self._zeros(sums) if wanted else None for sums, wanted in ((H, to_rows), (C, to_columns)))
+        torch = self._device.torch
+        G, S = (torch.zeros_like(side) if wanted else None for side, wanted in ((H, to_rows), (C, to_columns)))
+        rounded = [side.to(getattr(torch, self._dtype.name)) for side in (H, C)]
         log_terms = []
         for block in self._blocks():
             batch, rows, columns = block
-            h, c = H[batch, rows], C[batch, :, columns]
-            ratio, log_term = ratios(self._device.torch, X[block].to(H.dtype), h @ c, None, links=self._links, log=log)
+            h, c = rounded[0][batch, rows], rounded[1][batch, :, columns]
+            ratio, log_term = ratios(torch, X[block].to(h.dtype), h @ c, None, links=self._links, log=log)
             log_terms.append(log_term)
             if G is not None:
                 G[batch, rows] += ratio @ c.mT
             if S is not None:
                 S[batch, :, columns] += h.mT @ ratio
-        return G, S, added(log_terms)
+        sides = {"H": (G, H), "C": (S, C)}
+        counts = {side: sums * exact for side, (sums, exact) in sides.items() if sums is not None}
+        exact = {side: sides[side][1] for side in counts}
+        log_term = added(log_terms)
+        return G, S, log_term + lost_in_cast(torch, log_term, counts, exact, self._dtype) if log else math.nan
+
+    def mask(self, cells: Tensor) -> Tensor:
+        """The bytes of a mask, as they are."""
+        return cells
+
+    def ones(self, mask: Tensor) -> Tensor:
+        """A mask in float64."""
+        return mask.double()
+
+    @property
+    def mask_bytes(self) -> int:
+        """Memory of a mask."""
+        return prod(self._shape)
 
     def seen_by_rows(self, mask: Tensor, C: Tensor) -> Tensor:
         """mask @ C.T: the mask contracted with the columns."""
@@ -68,9 +94,6 @@ class PlainPasses:
     def bytes(self) -> int:
         """Memory of a pass in addition to cells, nodes and their sums."""
         return prod(self._block) * _CELL_BYTES
-
-    def _zeros(self, like: Tensor) -> Tensor:
-        return like.new_zeros(like.shape, dtype=self._device.torch.float64)
 
     def _blocks(self) -> list[Block]:
         return blocks(self._shape, self._block)

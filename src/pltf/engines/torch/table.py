@@ -114,7 +114,7 @@ class Table:
 
     def _matrix(self, value: Tensor, node: int, groups: Sequence[Indices]) -> Tensor:
         order = [self.tree.nodes[node].index(index) for group in groups for index in group]
-        return permuted(value, order).reshape([self.size(group) for group in groups]).contiguous()
+        return permuted(value, order).reshape([self.size(group) for group in groups])
 
     def deltas(self, G: Tensor | None, S: Tensor | None) -> dict[int, Tensor]:
         """The sums for rows (batch, rows, bond) and columns (batch, bond, columns), by node."""
