@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import pytest
 
 import pltf
 import pltf.datasets
-from pltf.devices import ASIDE, CUDA, INTERPRETED, PLAIN, Device, check_device, device_of
+from pltf.devices import CUDA, INTERPRETED, PLAIN, check_device, device_of
 from pltf.engines.torch.listed import TorchListedEngine
 from pltf.engines.ways import ALL, ONE
 from pltf.selection import selector
@@ -315,16 +314,6 @@ def test_a_fit_that_is_resumed_holds_its_lists_as_before(tight: Callable[[float]
         resumed = model.fit(X, checkpoint=path, every=0, resume=True, **options)
     assert made == [ONE]
     np.testing.assert_array_equal(resumed.trace, whole.trace)
-
-
-@pytest.mark.parametrize(("free", "left"), [(9 << 30, (10 << 30) - ASIDE), (0, (1 << 30) - ASIDE), (-1 << 30, 0)])
-def test_memory_that_no_plan_counts_is_left_on_a_gpu(free: int, left: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """1 GB is in PyTorch's cache."""
-    cuda = SimpleNamespace(
-        mem_get_info=lambda _: (free, 16 << 30), memory_reserved=lambda _: 3 << 30, memory_allocated=lambda _: 2 << 30
-    )
-    monkeypatch.setattr(Device, "torch", SimpleNamespace(cuda=cuda, device=str))
-    assert Device("cuda:0", kernels=True).memory() == (left, 16 << 30)
 
 
 def test_auto_takes_the_host_for_small_problems() -> None:
