@@ -100,8 +100,8 @@ def has_tensor_cores(device: Device) -> bool:
 
 def shared_memory(device: Device) -> int:
     """Bytes of shared memory that a program may have on a GPU."""
-    drivers = importlib.import_module("triton.runtime").driver
-    return int(drivers.active.utils.get_device_properties(device.place.index)["max_shared_mem"])
+    driver = importlib.import_module("triton.runtime.driver").driver.active
+    return int(driver.utils.get_device_properties(device.place.index)["max_shared_mem"])
 
 
 def shared_bytes(dtype: np.dtype[Any], terms: int) -> int:
