@@ -1,4 +1,4 @@
-"""What CUDA and PyTorch ask of who records graphs, with stand-ins for them."""
+"""What CUDA and PyTorch ask of who records graphs, with stand-ins for them; and that replays change no bits."""
 
 from __future__ import annotations
 
@@ -6,17 +6,27 @@ import gc
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pltf.devices import ASIDE, Device
+from pltf.fitting import prepare
 from pltf.inference.algebra import recording
 from pltf.inference.algebra.recording import Graphs
+from pltf.inference.run import Run, Stop, run
+from pltf.inference.vb import VB
+from pltf.options import FitOptions
+from pltf.planning import observations
 from tests.extras import TORCH
+from tests.on_device import NAMES
+from tests.test_devices import CP, CUBE, with_holes
 
 if not TORCH:
     pytest.skip("needs PyTorch", allow_module_level=True)
 
 from tests.inference.test_recording import Cuda
+
+HOLED = with_holes(CUBE)
 
 
 class Watched(Cuda):
@@ -68,6 +78,19 @@ def test_a_graph_that_cannot_be_ended_stays() -> None:
         with pytest.raises(RuntimeError, match="capturing"):
             graphs_on(cuda).recorded(work)
         assert recording._broken.pop() is broken
+
+
+@pytest.mark.parametrize("options", [{}, {"dtype": "float32"}, {"engine": "sparse"}], ids=str)
+def test_a_run_goes_on_from_the_host_to_the_same_bits(options: dict[str, Any]) -> None:
+    """As from a checkpoint, but without its file. What was replayed in one run is computed as usual in the other."""
+
+    def go(begin: Any, sweeps: int) -> Run:
+        ready = prepare(CP, {"X": HOLED}, {}, FitOptions(device=NAMES[0], progress=False, dispersion=None, **options))
+        problem = ready.problem(observations({"X": HOLED}, {}))
+        return run(problem, VB, begin or ready.starting(problem)[0](0), Stop(sweeps, 0.0))
+
+    whole, half = go(None, 24), go(None, 11)
+    np.testing.assert_array_equal(go(half, 24).trace, whole.trace)
 
 
 @pytest.mark.parametrize(("free", "left"), [(9 << 30, (10 << 30) - ASIDE), (0, (1 << 30) - ASIDE), (-1 << 30, 0)])
