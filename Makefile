@@ -84,7 +84,7 @@ bench: $(BENCH)/.bench
 
 # On a machine with CUDA, with its own PyTorch and Triton; tests that need another missing package are skipped.
 test-gpu:
-	PLTF_TEST_GPU=1 PYTHONPATH=src$(if $(PYTHONPATH),:$(PYTHONPATH)) $(PYTHON) -m pytest -p no:cacheprovider --continue-on-collection-errors $(or $(ARGS),tests/test_devices.py tests/test_copies_on_device.py tests/contract tests/engines/torch tests/inference/test_golden.py tests/inference/test_entry_kernels.py tests/inference/test_recording.py tests/inference/test_batch.py tests/prediction/test_on_device.py tests/cli/test_devices.py tests/data/test_on_device.py tests/test_data_on_device.py)
+	PLTF_TEST_GPU=1 PYTHONPATH=src$(if $(PYTHONPATH),:$(PYTHONPATH)) $(PYTHON) -m pytest -p no:cacheprovider --continue-on-collection-errors $(or $(ARGS),tests/test_devices.py tests/test_copies_on_device.py tests/contract tests/engines/torch tests/inference/test_golden.py tests/inference/test_entry_kernels.py tests/inference/test_recording.py tests/inference/test_graphs.py tests/inference/test_batch.py tests/prediction/test_on_device.py tests/cli/test_devices.py tests/data/test_on_device.py tests/test_data_on_device.py)
 
 bench-gpu:
 	PYTHONPATH=src$(if $(PYTHONPATH),:$(PYTHONPATH)) $(PYTHON) -m benchmarks.gpu $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import sys
@@ -46,6 +47,12 @@ if TORCH and not ON_GPU:  # must be set before Triton is imported: its kernels t
     os.environ["TRITON_INTERPRET"] = "1"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """A machine with a GPU may lack pytest-timeout, without which tests have no time limit."""
+    if ON_GPU and importlib.util.find_spec("pytest_timeout") is None:
+        parser.addini("timeout", "unused")
+
+
 @pytest.fixture(autouse=True)
 def _figures_are_closed() -> Iterator[None]:
     """Close the figures of examples; matplotlib warns at the twenty-first open one."""
@@ -57,7 +64,7 @@ def _figures_are_closed() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Iterator[None]:
-    """On a machine with a GPU, do not collect files that need a missing package."""
+    """On a machine with a GPU, skip tests that need a missing package."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -7,9 +7,11 @@ one is skipped. Everywhere else a package that is absent is an error: a skip mus
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 
 MINIMAL = bool(os.environ.get("PLTF_TEST_MINIMAL"))
@@ -38,3 +40,10 @@ def required(package: str) -> Any:
 def optional(package: str) -> Any:
     """The package; in a minimal run something that skips whoever uses it."""
     return _Absent(package) if MINIMAL else importlib.import_module(package)
+
+
+def strict_arrays() -> Any:
+    """The library that has the functions of the array API and no more; NumPy on a machine with a GPU that lacks it."""
+    if os.environ.get("PLTF_TEST_GPU") and importlib.util.find_spec("array_api_strict") is None:
+        return np
+    return importlib.import_module("array_api_strict")

@@ -18,6 +18,7 @@ from pltf.errors import PltfError, py
 
 HOST, AUTO, CUDA = "cpu", "auto", "cuda"
 PLAIN, INTERPRETED = "torch:cpu", "triton:cpu"
+ASIDE = 1 << 29  # bytes of a GPU for what no plan counts: cuBLAS, the memory of recordings, rounding by the allocator
 _NAMES = re.compile(rf"{HOST}|{AUTO}|{CUDA}(:\d+)?|{PLAIN}|{INTERPRETED}")
 
 
@@ -71,14 +72,15 @@ class Device:
         return f"{self.label}, PyTorch {self.torch.__version__}{triton}"
 
     def memory(self) -> tuple[float, float]:
-        """Free bytes, including the cache of PyTorch, and total bytes."""
+        """Bytes that a fit may use, including the cache of PyTorch, and total bytes."""
         if self.where == "cpu":
             from pltf.memory import at_hand
 
             return at_hand(), at_hand()
         cuda = self.torch.cuda
         free, total = cuda.mem_get_info(self.place)
-        return float(free + cuda.memory_reserved(self.place) - cuda.memory_allocated(self.place)), float(total)
+        free += cuda.memory_reserved(self.place) - cuda.memory_allocated(self.place)
+        return float(max(free - ASIDE, 0)), float(total)
 
     def put(self, array: Any, dtype: Any = None) -> Any:
         """Copy a host array to the device."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import array_api_strict
 import mpmath
 import numpy as np
 import pytest
@@ -31,14 +30,16 @@ from pltf.inference.run import Run, Stop, Sweep, run
 from pltf.inference.state import Method, Problem
 from pltf.inference.vb import VB
 from pltf.threads import PART
-from tests.extras import TORCH
+from tests.extras import TORCH, strict_arrays
 from tests.on_device import device
+
+STRICT = strict_arrays()
 
 ALGEBRAS: dict[str, Callable[[], Algebra[Any]]] = {
     "numba, 1 thread": lambda: NumbaAlgebra(1),
     "numba, 2 threads": lambda: NumbaAlgebra(2),
     "arrays, numpy": lambda: ArrayAlgebra(np),
-    "arrays, strict": lambda: ArrayAlgebra(array_api_strict),
+    "arrays, strict": lambda: ArrayAlgebra(STRICT),
 }
 if TORCH:
     ALGEBRAS["device"] = lambda: on_device(kernels=False)
@@ -612,7 +613,7 @@ def fitted(name: str, algebra: Algebra[Any], sweeps: int = 40, begin: Run | None
 
 
 @pytest.mark.parametrize("name", FITS)
-@pytest.mark.parametrize("xp", [np, array_api_strict], ids=["numpy", "strict"])
+@pytest.mark.parametrize("xp", [np, STRICT], ids=["numpy", "strict"])
 def test_a_fit_is_the_same_in_every_algebra(name: str, xp: Any) -> None:
     usual, other = fitted(name, NumbaAlgebra(2)), fitted(name, ArrayAlgebra(xp))
     assert usual.state.pace.refused > 0  # it was accelerated
@@ -632,7 +633,7 @@ def test_some_of_these_fits_come_to_quasi_newton_steps() -> None:
 
 @pytest.mark.parametrize("name", ["vb, learned priors", "em"])
 def test_a_run_goes_on_from_the_host(name: str) -> None:
-    algebra = ArrayAlgebra(array_api_strict)
+    algebra = ArrayAlgebra(STRICT)
     whole, half = fitted(name, algebra), fitted(name, algebra, 25)
     assert all(isinstance(array, np.ndarray) for array in half.state.counts.by_factor.values())
     gone_on = fitted(name, algebra, begin=half)
@@ -641,13 +642,13 @@ def test_a_run_goes_on_from_the_host(name: str) -> None:
 
 def test_callbacks_see_arrays_of_the_host() -> None:
     told: list[Sweep] = []
-    fitted("vb", ArrayAlgebra(array_api_strict), 2, callback=told.append)
+    fitted("vb", ArrayAlgebra(STRICT), 2, callback=told.append)
     assert all(isinstance(mean, np.ndarray) for sweep in told for mean in sweep.means.values())
 
 
 def test_the_scaled_random_start_is_the_same_in_every_algebra() -> None:
     Z = []
-    for algebra in (NumbaAlgebra(), ArrayAlgebra(array_api_strict)):
+    for algebra in (NumbaAlgebra(), ArrayAlgebra(STRICT)):
         problem, _ = problem_of("em", algebra)
         Z.append({a: algebra.get(z) for a, z in start.at_random(problem, start.generator(1))[0].items()})
     for a in Z[0]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 import weakref
 from itertools import islice
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import pltf
+from pltf.data.numeric import frozen
 from pltf.fitting import prepare
 from pltf.inference import accelerate, batch, race
 from pltf.inference.batch import Lane, RestartBatch
@@ -26,6 +28,7 @@ from tests.on_device import NAMES, device
 if not TORCH:
     pytest.skip("needs PyTorch", allow_module_level=True)
 
+from pltf.inference.algebra.lanes import LaneArrays
 from pltf.inference.algebra.recording import Recordings
 
 CUBE = np.random.default_rng(0).poisson(2.0, (5, 4, 3))
@@ -153,6 +156,15 @@ def test_a_lane_that_is_refused_tries_less() -> None:
     assert (lane.kind, lane.controls[1:], lane.takes(-8.5, problem, stop)) == ("moved", (1, 1.5, 0.25), False)
     assert (lane.kind, lane.takes(-8.0, problem, stop)) == ("plain", True)
     assert (lane.kind, lane.trace) == ("watched", [-9.0, -8.0, -8.0])
+
+
+def test_lanes_take_arrays_that_cannot_be_written_to() -> None:
+    """As a checkpoint gives them."""
+    lanes = LaneArrays(device(kernels=False), 2, 1, lambda tree, controls: (tree, controls[0]))
+    with warnings.catch_warnings(action="error"):
+        lanes.load([{"A": frozen(np.full(3, n + 1.0))} for n in range(2)])
+    lanes.proposed([False, False], [(0.0,), (0.0,)])
+    assert [tree["A"].tolist() for tree in lanes.fetched([True, True])] == [[1.0] * 3, [2.0] * 3]
 
 
 def test_the_memory_of_a_batch_does_not_wait_for_the_garbage_collector() -> None:

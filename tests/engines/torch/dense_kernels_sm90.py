@@ -34,7 +34,7 @@ def _counts(dtype: str, bond: int, values: str = "", links: bool = False) -> Ask
 
 def _packing(along: str) -> Asked:
     """Bits of a mask whose cells lie next to each other along one side."""
-    types = {"mask": "*u8", "packed": "*i32"} | dict.fromkeys(("outer", "inner"), "i32")
+    types = {"mask": "*u8", "packed": "*i32"} | dict.fromkeys(("outer", "inner", "blocks"), "i32")
     across = {"inner": "outer", "outer": "inner"}[along]
     constants = {f"mask_{along}": 1, "OUTER": Tiles().mask_outer, "WORDS": WORDS, "BITS": 32}
     return pack_mask, types | {f"mask_{across}": "i32"}, constants, WARPS, 3, ("mask", "packed", f"mask_{across}")

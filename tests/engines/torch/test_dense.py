@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import pltf
+from pltf.devices import Device
 from pltf.engines import registry
 from pltf.engines.base import Engine
 from pltf.engines.factors import Versioned
@@ -97,6 +98,18 @@ def test_bonds_that_are_too_large_for_kernels_go_the_plain_way() -> None:
     for rank, passes in ((64, fused.FusedPasses), (65, plain.PlainPasses)):
         assert isinstance(built(pltf.nmf(rank=rank), X)._passes, passes)
     assert isinstance(built(pltf.nmf(rank=128), X, dtype="float32")._passes, fused.FusedPasses)
+
+
+def test_a_gpu_with_little_shared_memory_takes_fewer_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton would refuse the kernels at their launch. 99 KB are those of an RTX 4090, 163 KB of an A100."""
+    gpu = Device("cuda:0", kernels=True)
+    monkeypatch.setattr(fused, "has_tensor_cores", lambda _: True)
+    for bytes_, most in ((99 << 10, 32), (163 << 10, 64), (227 << 10, 128)):
+        monkeypatch.setattr(fused, "shared_memory", lambda _, size=bytes_: size)
+        for rank in (32, 33, 64, 65, 128):
+            plan = planned(pltf.nmf(rank=rank), counts(3, 4), None, dtype="float32")[0].equations[0].dense
+            found = table.Table(plan.tree, plan.sizes)
+            assert fused.FusedPasses.take(found, plan.dtype, gpu) == (rank <= most)
 
 
 CASES = {
@@ -398,3 +411,5 @@ def test_kernels_compile_for_a_gpu_and_keep_to_its_registers() -> None:
     spills = {name: one.stack + one.local for name, one in found.items()}
     assert spills.pop("64 terms") <= 320  # two tiles of 64 x 64 float32 sums do not leave room for more
     assert max(spills.values()) <= 64, spills
+    for name, terms, dtype in (("7 terms", 16, "f4"), ("64 terms", 64, "f4"), ("7 terms, float64", 16, "f8")):
+        assert found[name].shared <= fused.shared_bytes(np.dtype(dtype), terms)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 
+import pltf
 from pltf.engines.base import Counts, OverArrays
 from pltf.engines.closed_form import ClosedForm
 from pltf.engines.contraction import plan_tree
@@ -20,6 +21,8 @@ from tests.strategies import Case, cases
 if not TORCH:
     pytest.skip("needs PyTorch", allow_module_level=True)
 import torch
+
+from pltf.engines.torch import blocks, cells, plain
 
 
 def on_device(factors: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,3 +116,28 @@ def test_sums_with_holes() -> None:
     assert counts.log_term == 2
     lost = [parts[0], Summand(Fixed(tensor(0.5, 2, 2)), exposure=-1)]
     assert SumEngine(lost, Observed(tensor(7, 8, 9))).exposure(factors, "A").tolist() == [7, 8, 9]
+
+
+@pytest.fixture
+def tf32() -> Iterator[Any]:
+    """Products of float32, as programs allow them that train networks."""
+    products = torch.backends.cuda.matmul
+    asked, products.fp32_precision = products.fp32_precision, "tf32"
+    yield products
+    products.fp32_precision = asked
+
+
+@pytest.mark.parametrize("engine", ["dense", "sparse"])
+def test_products_in_float32_do_not_use_tf32(engine: Any, tf32: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, ratios = [], cells.ratios
+
+    def spy(*args: Any, **options: Any) -> Any:
+        seen.append(tf32.fp32_precision)
+        return ratios(*args, **options)
+
+    for module in (plain, blocks):
+        monkeypatch.setattr(module, "ratios", spy)
+    X = np.random.default_rng(0).poisson(2.0, (6, 5))
+    pltf.nmf(rank=2).fit(X, device="torch:cpu", engine=engine, dtype="float32", max_iter=2, tol=0, dispersion=None)
+    assert set(seen) == {"ieee"}
+    assert tf32.fp32_precision == "tf32"

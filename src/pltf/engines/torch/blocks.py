@@ -27,7 +27,7 @@ from pltf.engines.contraction import Indices, Pair, Tree, plan_tree
 from pltf.engines.either import added
 from pltf.engines.lists import CellSource, WholeList
 from pltf.engines.over_lists import Key
-from pltf.engines.torch.cells import Tensor, ratios
+from pltf.engines.torch.cells import Tensor, in_full_precision, ratios
 from pltf.engines.torch.draws import CountDraws
 from pltf.engines.torch.sums import SegmentSums, narrow
 from pltf.engines.ways import ALL, Task
@@ -161,6 +161,7 @@ class BlockPasses:
         self._blocks = [slice(start, min(start + size, count)) for start in range(0, count, size)]
         self._groupings: dict[tuple[int, tuple[int, ...]], Grouping] = {}
 
+    @in_full_precision
     def counts(
         self, factors: Mapping[str, Tensor], names: Collection[str], log: bool, key: Key = None
     ) -> tuple[dict[str, Tensor], Number]:

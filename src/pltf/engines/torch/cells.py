@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -16,6 +17,27 @@ PROGRAM, WARPS = 2048, 4  # entries of factors per program
 
 Tensor = Any  # torch.Tensor, which is imported only when needed
 Torch = Any
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def in_full_precision(work: Callable[P, R]) -> Callable[P, R]:
+    """A method whose products of float32 do not use TF32, which has 10 bits, also where the program allows it."""
+
+    @wraps(work)
+    def done(*args: P.args, **kwargs: P.kwargs) -> R:
+        passes: Any = args[0]
+        products = passes._device.torch.backends.cuda.matmul
+        # Since version 2.9 PyTorch warns of the other name, and refuses to tell what was set by both.
+        name, exact = ("fp32_precision", "ieee") if hasattr(products, "fp32_precision") else ("allow_tf32", False)
+        asked = getattr(products, name)
+        setattr(products, name, exact)
+        try:
+            return work(*args, **kwargs)
+        finally:
+            setattr(products, name, asked)
+
+    return done
 
 
 def ratios(

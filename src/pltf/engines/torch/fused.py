@@ -5,6 +5,7 @@ A pass rounds and pads the sides of the table, visits the cells, and finishes th
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -86,10 +87,26 @@ def whole_words(inner: int) -> int:
     return -(-inner // block) * block
 
 
+def terms_of(bond: int) -> int:
+    """Terms that a program over cells computes: tensor cores multiply no fewer than 16."""
+    return max(16, power_of_two(bond))
+
+
 def has_tensor_cores(device: Device) -> bool:
     """Whether a GPU has bfloat16 tensor cores that Triton supports with PTX."""
     torch = device.torch
     return not torch.version.hip and bool(torch.cuda.get_device_capability(device.place) >= (8, 0))
+
+
+def shared_memory(device: Device) -> int:
+    """Bytes of shared memory that a program may have on a GPU."""
+    driver = importlib.import_module("triton.runtime.driver").driver.active
+    return int(driver.utils.get_device_properties(device.place.index)["max_shared_mem"])
+
+
+def shared_bytes(dtype: np.dtype[Any], terms: int) -> int:
+    """The most that a program over cells takes, for any capability: an H200 has it for all bonds."""
+    return 48 * 1024 + 1024 * terms if dtype.itemsize == 4 else 24 * 1024 + 1280 * terms
 
 
 class FusedPasses:
@@ -103,7 +120,7 @@ class FusedPasses:
         self._narrow = dtype != np.float64
         self._tiles = Tiles.of(dtype, device)
         _, self._rows, self._columns = table.shape
-        self._bond, self._terms = table.bond, max(16, power_of_two(table.bond))
+        self._bond, self._terms = table.bond, terms_of(table.bond)
         self.width = self._tiles.width(self._columns)
         self._summed = self._terms if self._rows * self.width < FEW_CELLS else self._bond
         self._cut_rows()
@@ -112,8 +129,10 @@ class FusedPasses:
     def take(table: Table, dtype: np.dtype[Any], device: Device) -> bool:
         """Whether the kernels support a table."""
         one_matrix = bool(table.tree.steps) and table.shape[0] == 1
-        runs = device.kernels and (device.where == "cpu" or has_tensor_cores(device))
-        return runs and one_matrix and table.bond <= MOST_BOND[dtype.itemsize]
+        if not (device.kernels and one_matrix and table.bond <= MOST_BOND[dtype.itemsize]):
+            return False
+        needs = shared_bytes(dtype, terms_of(table.bond))
+        return device.where == "cpu" or (has_tensor_cores(device) and needs <= shared_memory(device))
 
     def _cut_rows(self) -> None:
         """Slabs of blocks whose partial sums fit the budget, and groups of rows: enough programs, all with tiles."""
@@ -289,9 +308,9 @@ class FusedPasses:
         bits = bits_of(inner)
         blocks = whole_words(inner) // (bits * WORDS)
         packed = cells.new_empty((blocks, outer, WORDS), dtype=torch.int32 if bits == 32 else torch.uint8)
-        operands = (cells, packed, outer, inner, *cells.stride())
+        operands = (cells, packed, outer, inner, blocks, *cells.stride())
         shape = {"OUTER": tile, "WORDS": WORDS, "BITS": bits}
-        launched(self._device, pack_mask, (-(-outer // tile), blocks), *operands, **shape, num_warps=WARPS)
+        launched(self._device, pack_mask, (-(-outer // tile) * blocks,), *operands, **shape, num_warps=WARPS)
         return packed
 
     def _seen(self, packed: Tensor, W: Tensor) -> Tensor:

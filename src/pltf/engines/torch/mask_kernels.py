@@ -10,12 +10,13 @@ import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["outer", "inner"])
+@triton.jit(do_not_specialize=["outer", "inner", "blocks"])
 def pack_mask(
     mask,  # bytes: position (o, i) is at o * mask_outer + i * mask_inner
     packed,  # (blocks, outer, WORDS) of int32 or uint8, out
     outer,
     inner,
+    blocks,  # of inner positions: there may be more than a GPU allows along a second axis of programs
     mask_outer,
     mask_inner,
     OUTER: tl.constexpr,  # positions per program
@@ -23,8 +24,9 @@ def pack_mask(
     BITS: tl.constexpr,
 ):
     """The bits of one block of inner positions, for some outer ones."""
-    o = tl.program_id(0).to(tl.int64) * OUTER + tl.arange(0, OUTER)
-    block, w = tl.program_id(1).to(tl.int64), tl.arange(0, WORDS)
+    program = tl.program_id(0).to(tl.int64)
+    o = program // blocks * OUTER + tl.arange(0, OUTER)
+    block, w = program % blocks, tl.arange(0, WORDS)
     there = (o < outer)[:, None]
     found = tl.zeros((OUTER, WORDS), tl.int32)
     for bit in range(BITS):

@@ -13,7 +13,7 @@ from pltf.data.blocks import Block, block_shape, blocks
 from pltf.devices import Device
 from pltf.engines.base import Number
 from pltf.engines.either import added
-from pltf.engines.torch.cells import Tensor, lost_in_cast, ratios
+from pltf.engines.torch.cells import Tensor, in_full_precision, lost_in_cast, ratios
 from pltf.engines.torch.table import Table
 
 ON_HOST = 256 << 20  # bytes for the temporaries of a block
@@ -37,6 +37,7 @@ class PlainPasses:
         self.width = self._shape[2]
         self._most = block_bytes(device)
 
+    @in_full_precision
     def counts(
         self, X: Tensor, H: Tensor, C: Tensor, *, to_rows: bool, to_columns: bool, log: bool
     ) -> tuple[Tensor | None, Tensor | None, Number]:

@@ -96,7 +96,12 @@ class LaneArrays:
     def _flat(self, rows: Sequence[Sequence[Any]]) -> Any:
         """All entries, by array and lane, in a single copy to the device if all are on the host."""
         torch, place = self._device.torch, self._device.place
-        parts = [torch.stack([torch.as_tensor(one, dtype=torch.float64) for one in row]).reshape(-1) for row in rows]
+        parts = [torch.stack([_tensor(torch, one) for one in row]).reshape(-1) for row in rows]
         if all(part.device == parts[0].device for part in parts):
             return torch.cat(parts).to(place)
         return torch.cat([part.to(place) for part in parts])
+
+
+def _tensor(torch: Any, leaf: Any) -> Any:
+    """A leaf as a tensor; arrays of the host are copied, for PyTorch warns of those that cannot be written to."""
+    return leaf if isinstance(leaf, torch.Tensor) else torch.tensor(leaf, dtype=torch.float64)

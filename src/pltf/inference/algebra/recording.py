@@ -7,9 +7,11 @@ results from there, which pays while factors are small.
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import chain
 from math import prod
 from typing import Any
@@ -147,7 +149,6 @@ class Graphs:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self._stream: Any = None  # where all are recorded, because PyTorch reuses memory on the same stream only
         self._pool: Any = None
         self._used: Any = None  # event after the last use, which may be on another stream
 
@@ -158,18 +159,18 @@ class Graphs:
         torch, place = self.device.torch, self.device.place
         if torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place) > SPARE:
             torch.cuda.empty_cache()
-        if self._stream is None:
-            self._stream, self._pool = torch.cuda.Stream(place), torch.cuda.graph_pool_handle()
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(place), torch.cuda.stream(self._stream):
+        with _undisturbed(), torch.cuda.device(place), torch.cuda.stream(_stream_on(torch.cuda, place)):
+            torch.cuda.current_blas_handle()  # the first product of a thread makes it, which CUDA does not record
             graph.capture_begin(self._pool, capture_error_mode="thread_local")
             try:
                 work()
             except BaseException:
                 with suppress(RuntimeError):
-                    graph.capture_end()
+                    _end(graph)
                 raise
-            graph.capture_end()
+            _end(graph)
         replay: Callable[[], None] = graph.replay
         return replay
 
@@ -186,6 +187,37 @@ class Graphs:
             yield
             self._used = cuda.Event()
             self._used.record()
+
+
+_one = threading.Lock()
+_broken: list[Any] = []  # graphs that could not be ended: PyTorch asks them about the memory of all later ones
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """One recording at a time, and no garbage collector, which may destroy an older one: CUDA does not permit that."""
+    with _one:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if collects:
+                gc.enable()
+
+
+@cache
+def _stream_on(cuda: Any, place: Any) -> Any:
+    """Where everything is recorded. One for all: cuBLAS keeps 32 MB for each stream and thread that it has served."""
+    return cuda.Stream(place)
+
+
+def _end(graph: Any) -> None:
+    try:
+        graph.capture_end()
+    except RuntimeError:
+        _broken.append(graph)
+        raise
 
 
 def _shape(leaf: Any) -> tuple[int, ...]:
