@@ -28,7 +28,7 @@ from pltf.inference.balance import trades
 from pltf.inference.start import DEFAULT_PRIOR
 from pltf.notation import Model
 from pltf.prediction.cells import Asked
-from pltf.prediction.moments import Belief, mean, variance
+from pltf.prediction.moments import Belief, Rows, mean, variance
 from pltf.prediction.noise import Bernoulli
 
 MOST_CELLS = 1 << 14  # of each tensor, used to estimate the sum
@@ -69,12 +69,11 @@ def spread_of(
     """The number (at least 1) by which predictions divide the counts behind a posterior."""
     if all(size == 1 for size in model.sizes.values()):
         return 1.0  # no components share a cell
-    some = [_Cells(belief, samples[name]) for name, belief in beliefs.items()]
+    some = [_Cells(belief, priors, samples[name]) for name, belief in beliefs.items()]
     own = next(iter(beliefs.values()))
 
     def total(spread: float) -> float:
-        wide = widened(own.C, own.E, priors, spread)
-        return math.fsum(one.noise_units(*wide) for one in some)
+        return math.fsum(one.noise_units(spread) for one in some)
 
     n = math.fsum(one.repeats * one.seen.n_observed for one in samples.values())
     determined, independent = min(_determined(model, own.C, priors), MOST_DETERMINED * n), total(1.0)
@@ -86,20 +85,35 @@ def spread_of(
 
 
 class _Cells:
-    """Some observed cells of a tensor, to estimate sums over all of them."""
+    """Some observed cells of a tensor with their rows of the factors, to estimate sums over all cells."""
 
-    def __init__(self, belief: Belief, sample: Sample) -> None:
+    def __init__(self, belief: Belief, priors: Mapping[str, Gamma], sample: Sample) -> None:
         coords, weights = observed_sample(sample.seen, MOST_CELLS)
         if sample.places is not None:
             coords = np.stack([at[mode] for at, mode in zip(sample.places, coords, strict=True)])
-        self._belief, self._cells = belief, Asked(belief.shape, coords)
-        unit = noise_unit(belief, mean(belief, self._cells))
+        rows, self._cells = Rows.at(belief, Asked(belief.shape, coords))
+        self._belief = rows.of_belief(belief)
+        self._priors = {
+            term.name: _prior_of(priors[term.name], belief.C[term.name].shape, term.indices, rows)
+            for term in belief.equation.factors
+            if term.name in belief.C and term.name in priors
+        }
+        unit = noise_unit(belief, mean(self._belief, self._cells))
         # For tiny rates the variance in these units is tiny too, and the quotient would be out of range.
         self._information = np.where(unit > _NOTHING, sample.repeats * weights / np.maximum(unit, _NOTHING), 0.0)
 
-    def noise_units(self, C: Factors, D: Factors) -> float:
+    def noise_units(self, spread: float) -> float:
         """The sum over the observed cells of Var(rate) times the Fisher information of one observation."""
+        C, D = widened(self._belief.C, self._belief.E, self._priors, spread)
         return float(np.sum(self._information * variance(replace(self._belief, C=C, D=D), self._cells)))
+
+
+def _prior_of(prior: Gamma, shape: tuple[int, ...], indices: Sequence[str], rows: Rows) -> Gamma:
+    """The prior of some rows of a factor."""
+    if not rows.of or (np.ndim(prior.shape) == 0 and np.ndim(prior.mean) == 0):
+        return prior
+    A, B = prior.broadcast(shape)
+    return prior.with_values(rows.take(A, indices), rows.take(B, indices))
 
 
 def noise_unit(belief: Belief, rates: Array) -> Array:
