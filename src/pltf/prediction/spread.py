@@ -50,7 +50,11 @@ def widened(C: Factors, E: Factors, priors: Mapping[str, Gamma], spread: float) 
     shapes = {}
     for a, shape in C.items():
         A, _ = priors.get(a, DEFAULT_PRIOR).broadcast(shape.shape)
-        shapes[a] = frozen(np.where(shape > A, A + (shape - A) / spread, shape))
+        wide = shape - A  # then in place: factors may be large
+        wide /= spread
+        wide += A
+        np.copyto(wide, shape, where=shape <= A)
+        shapes[a] = frozen(wide)
     return shapes, {a: frozen(E[a] / shape) for a, shape in shapes.items()}
 
 
@@ -126,7 +130,8 @@ def _determined(model: Model, C: Factors, priors: Mapping[str, Gamma]) -> float:
     entries, determined = 0, 0.0
     for a, shape in C.items():
         A, _ = priors[a].broadcast(shape.shape)
-        counts = np.maximum(shape - A, 0.0)
+        counts = shape - A
+        np.maximum(counts, 0.0, out=counts)
         along = tuple(axis for axis, index in enumerate(model.factors[a]) if index not in model.sizes)
         column = counts.sum(axis=along)
         determined += float(np.minimum(shape.size / column.size, PARAMETERS_PER_COUNT * column).sum())
