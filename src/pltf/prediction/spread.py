@@ -37,6 +37,7 @@ MOST_SPREAD = 64.0
 PARAMETERS_PER_COUNT = 3  # per component: those with few counts have few parameters
 MOST_DETERMINED = 0.75  # parameters per observed cell
 CLOSE = 0.01  # relative, of the sum
+AT_A_TIME = 1 << 20  # entries of a factor
 _STEPS = 12
 _TINY = float(np.finfo(np.float64).tiny)
 _NOTHING = 1e-150  # a rate
@@ -50,7 +51,7 @@ def widened(C: Factors, E: Factors, priors: Mapping[str, Gamma], spread: float) 
     shapes = {}
     for a, shape in C.items():
         A, _ = priors.get(a, DEFAULT_PRIOR).broadcast(shape.shape)
-        wide = shape - A  # then in place: factors may be large
+        wide = np.asarray(shape - A)  # then in place: factors may be large
         wide /= spread
         wide += A
         np.copyto(wide, shape, where=shape <= A)
@@ -130,10 +131,8 @@ def _determined(model: Model, C: Factors, priors: Mapping[str, Gamma]) -> float:
     entries, determined = 0, 0.0
     for a, shape in C.items():
         A, _ = priors[a].broadcast(shape.shape)
-        counts = shape - A
-        np.maximum(counts, 0.0, out=counts)
         along = tuple(axis for axis, index in enumerate(model.factors[a]) if index not in model.sizes)
-        column = counts.sum(axis=along)
+        column = _counts_behind(shape, A, along)
         determined += float(np.minimum(shape.size / column.size, PARAMETERS_PER_COUNT * column).sum())
         entries += shape.size
     scales = 0
@@ -141,6 +140,16 @@ def _determined(model: Model, C: Factors, priors: Mapping[str, Gamma]) -> float:
         a, axis = next(iter(trade.axes.items()))
         scales += trade.directions.shape[1] * C[a].shape[axis]
     return determined * max(entries - scales, 0) / max(entries, 1)
+
+
+def _counts_behind(C: Array, A: Array, along: tuple[int, ...]) -> Array:
+    """The sum of max(C - A, 0) along some axes; large factors are added in parts, as copying them takes longer."""
+    if C.size <= AT_A_TIME:
+        return np.asarray(np.maximum(C - A, 0.0).sum(axis=along))
+    rows = max(1, AT_A_TIME // C[0].size)
+    parts = (slice(at, at + rows) for at in range(0, len(C), rows))
+    sums = [np.maximum(C[part] - A[part], 0.0).sum(axis=along) for part in parts]
+    return np.asarray(sum(sums) if 0 in along else np.concatenate(sums))
 
 
 def _solved(total: Callable[[float], float], at_one: float, wanted: float) -> float:
