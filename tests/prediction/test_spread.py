@@ -134,7 +134,7 @@ def test_rates_that_are_next_to_nothing_are_left_out(monkeypatch: pytest.MonkeyP
     assert with_spread(replace(fit, D=scales), {"X": module.Sample(pltf.observe(X))}).spread > 1
 
 
-MODELS = {
+MODELS: dict[str, tuple[pltf.Model, dict[str, tuple[int, ...]]]] = {
     "cp": (CP, {"X": (60, 50, 40)}),
     "nmf, priors by row": (pltf.nmf(rank=3), {"X": (90, 80)}),
     "tucker": (TUCKER, {"X": (50, 40, 60)}),
