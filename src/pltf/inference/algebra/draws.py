@@ -7,7 +7,7 @@ import numpy as np
 from pltf.gamma import Array, Gamma
 from pltf.inference.algebra import chance
 
-MOST_AT_ONCE = 1 << 20  # entries of a factor: drawing them takes some 30 ms, so threads would hardly help
+MOST_AT_ONCE = 1 << 20  # entries of a factor: drawing them takes some 50 ms, so threads would hardly help
 
 
 def restart_seed(seed: int, restart: int) -> int:
