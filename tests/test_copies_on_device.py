@@ -9,6 +9,7 @@ import pytest
 
 import pltf
 from pltf.devices import INTERPRETED, PLAIN
+from pltf.inference.algebra.on_device import DeviceAlgebra
 from tests.extras import TORCH
 from tests.interpreter import quicken
 from tests.on_device import NAMES, ON_GPU
@@ -105,3 +106,17 @@ def test_chains_stay_on_the_device_until_a_draw_is_kept() -> None:
         return int(seen.to_host.total())
 
     assert many(7) - many(3) == 4 * (1 + 2)  # of each sweep the log-likelihood, and what two factors have along r
+
+
+@pytest.mark.parametrize("name", ["cp", "em"])
+def test_the_end_of_a_fit_copies_nothing_to_the_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied, put = list[tuple[int, ...]](), DeviceAlgebra.put
+
+    def counted(self: DeviceAlgebra, host: Any) -> Any:
+        copied.append(host.shape)
+        return put(self, host)
+
+    monkeypatch.setattr(DeviceAlgebra, "put", counted)
+    begun = []
+    fitted(PLAIN_SWEEPS[name], device=NAMES[0], max_iter=2, callback=lambda _: begun.append(len(copied)))
+    assert 0 < begun[-1] == len(copied)

@@ -201,21 +201,22 @@ class PreparedFit:
         if isinstance(init, Mapping):
             Z = {**problem.fixed, **{a: problem.algebra.put(z) for a, z in init.items()}}
             return lambda _: method.begin(problem, Z, Z), ()
-        smallest = float(np.finfo(self.planned.dtype).tiny)
+        smallest, threads = float(np.finfo(self.planned.dtype).tiny), self.planned.threads
 
         def draw(restart: int) -> State:
             rng = start.generator(start.restart_seed(self.seed, restart))
             if isinstance(init, Known):
-                return method.begin(problem, *init.draw(problem, rng, smallest))
-            drawn = start.from_prior(problem, rng, smallest) if init == "prior" else start.at_random(problem, rng)
-            return method.begin(problem, *drawn)
+                return method.begin(problem, *init.draw(problem, rng, smallest, threads))
+            if init == "random":
+                return method.begin(problem, *start.at_random(problem, rng))
+            return method.begin(problem, *start.from_prior(problem, rng, smallest, threads))
 
         return draw, ()
 
     def result(self, problem: Problem, run: Run, rows: tuple[Row, ...], seen: Mapping[str, Observation]) -> Fit:
         """The Fit from a finished run."""
         state = run.state
-        counts = _component_counts(self.model, problem, placed(state.at_end, problem.algebra))
+        counts = _component_counts(self.model, problem, state)
         fit = Fit(
             model=self.model,
             method=self.method.name,
@@ -332,11 +333,13 @@ def patterns_of(seen: Mapping[str, Observation], keep_data: bool) -> dict[str, P
 
 
 def _component_counts(model: Model, problem: Problem, state: State) -> Factors:
-    """Expected counts for the mass of components: from the state, or from one more pass over the data."""
+    """Expected counts for the mass of components: from a state on the host, or from one more pass over the data."""
     known, needed = state.counts.by_factor, dict.fromkeys(counted_factors(model).values())
-    absent = [a for a in needed if a not in known]
-    found = {**known, **problem.engine.counts(state.L, absent, log=False).by_factor} if absent else known
-    return {a: problem.algebra.get(found[a]) for a in needed}
+    absent, algebra = [a for a in needed if a not in known], problem.algebra
+    if not absent:
+        return {a: known[a] for a in needed}
+    found = problem.engine.counts({a: algebra.put(z) for a, z in state.L.items()}, absent, log=False).by_factor
+    return {a: known[a] if a in known else algebra.get(found[a]) for a in needed}
 
 
 def _going_on(problem: Problem, method: Method, earlier: Fit) -> tuple[Callable[[int], State], tuple[float, ...]]:

@@ -164,3 +164,13 @@ def _arrays(engine: Any) -> list[Any]:
     """The lists that an engine of positive cells goes through."""
     passes = positive(engine)._passes
     return [one.rows if isinstance(passes, CpPasses) else one.cells.rows for one in passes._passes]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("size", "count"), [(1, 10), (7, 1000), (300, 1000), (600, 1000), (5, 0)])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_lists_are_sorted_as_numpy_does(size: int, count: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    positions = np.random.default_rng(0).integers(0, size, count).astype(dtype)
+    expected = np.argsort(positions, kind="stable")
+    np.testing.assert_array_equal(lists.order_by(positions, size), expected)
+    monkeypatch.setattr(lists, "MOST_BY_NUMPY", 0)
+    np.testing.assert_array_equal(lists.order_by(positions, size), expected)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import pltf
 from pltf.prediction import moments
+from pltf.prediction.cells import Asked
 from tests.prediction import (
     COUPLED,
     CP,
@@ -44,6 +45,7 @@ def test_moments_are_exact(case: Case, block: int, data: st.DataObject) -> None:
     fixed = data.draw(st.lists(st.sampled_from(names), unique=True, max_size=len(names) - 1))
     with pytest.MonkeyPatch.context() as patch:
         cut_small(patch, block)
+        patch.setattr(moments, "MOST_WHOLE", 0 if block == 64 else 1 << 20)
         fit = fitted(case, tuple(fixed))
         E = {a: factor.mean for a, factor in fit.factors.items()}
         for of, indices in case.model.observed.items():
@@ -57,6 +59,8 @@ def test_moments_are_exact(case: Case, block: int, data: st.DataObject) -> None:
             np.testing.assert_allclose(var[at], expected, rtol=1e-11)
             np.testing.assert_allclose(fit.var(cells, of=of), expected, rtol=1e-11)
             np.testing.assert_allclose(fit.mean(cells, of=of), mean[at], rtol=1e-12)
+            np.testing.assert_allclose(fit.var(cells[-1:], of=of), expected[-1:], rtol=1e-11)
+            np.testing.assert_allclose(fit.mean(cells[-1:], of=of), mean[cells[-1]], rtol=1e-12)
             np.testing.assert_allclose(fit.var(counts=True, of=of), var + mean, rtol=1e-14)
 
 
@@ -152,3 +156,16 @@ def test_huge_counts_have_no_dispersion() -> None:
     X = np.random.default_rng(0).poisson(5.0, (20, 15)) * 1e300
     fit = pltf.nmf(rank=1).fit(X, method="em", max_iter=20, tol=0)
     assert "2**53" in fit.dispersion["X"].note
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_few_cells_need_only_their_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit = small_fit(MODELS[name])
+    (of, *_), cells = fit.model.observed, [(1, 0, 1), (1, 2, 1)]
+    whole = fit.mean(cells, of=of), fit.var(cells, of=of)
+    monkeypatch.setattr(moments, "MOST_WHOLE", 0)
+    rows, among = moments.Rows.at(fit._belief(of), Asked(fit._belief(of).shape, np.array(cells).T))
+    assert {index: places.tolist() for index, places in rows.of.items()} == {"i": [1], "j": [0, 2], "k": [1]}
+    assert among.sizes == (1, 2, 1)
+    for few, all_rows in zip((fit.mean(cells, of=of), fit.var(cells, of=of)), whole, strict=True):
+        np.testing.assert_allclose(few, all_rows, rtol=1e-13)

@@ -12,9 +12,10 @@ import pytest
 import pltf
 from pltf.datasets import draw
 from pltf.fit import with_spread
+from pltf.prediction import moments
 from pltf.prediction import spread as module
 from pltf.prediction.spread import observed_sample, widened
-from tests.prediction import COUPLED, CP, every_cell, small_fit
+from tests.prediction import COUPLED, CP, SHARED, TUCKER, every_cell, small_fit
 from tests.reference import Array
 
 DRAWN = {
@@ -131,3 +132,36 @@ def test_rates_that_are_next_to_nothing_are_left_out(monkeypatch: pytest.MonkeyP
     scales["W"][:10], scales["H"][:, :7] = 1e-160, 1e-160
     monkeypatch.setattr(module, "MOST_CELLS", 100)  # each stands for six
     assert with_spread(replace(fit, D=scales), {"X": module.Sample(pltf.observe(X))}).spread > 1
+
+
+MODELS: dict[str, tuple[pltf.Model, dict[str, tuple[int, ...]]]] = {
+    "cp": (CP, {"X": (60, 50, 40)}),
+    "nmf, priors by row": (pltf.nmf(rank=3), {"X": (90, 80)}),
+    "tucker": (TUCKER, {"X": (50, 40, 60)}),
+    "shared": (SHARED, {"X": (40, 50, 45)}),
+    "coupled": (COUPLED, {"X": (40, 60, 50), "Y": (60, 70)}),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_rows_of_the_cells_are_all_that_it_needs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample with fewer cells than there are rows; with all rows, the sums are the same."""
+    rng, (model, shapes) = np.random.default_rng(2), MODELS[name]
+    data = {a: rng.poisson(rng.gamma(0.3, 4.0, shape)) for a, shape in shapes.items()}
+    prior = {"W": pltf.Gamma(rng.uniform(0.3, 1.0, (90, 1)), 2.0)} if "priors" in name else None
+    fit = model.fit(data if len(data) > 1 else data["X"], prior=prior, max_iter=10, tol=0, dispersion=None)
+    monkeypatch.setattr(module, "MOST_CELLS", 30)
+    samples = {a: module.Sample(pltf.observe(X)) for a, X in data.items()}
+    whole = with_spread(replace(fit, spread=1.0), samples).spread
+    monkeypatch.setattr(moments, "MOST_WHOLE", 0)
+    assert 1.0 < whole < module.MOST_SPREAD
+    assert with_spread(replace(fit, spread=1.0), samples).spread == pytest.approx(whole, rel=1e-12)
+
+
+@pytest.mark.parametrize("along", [(0,), (1,), (0, 2), ()])
+def test_counts_of_large_factors_are_added_in_parts(along: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    C, A = np.random.default_rng(0).gamma(1.0, size=(41, 7, 3)), np.full((1, 7, 1), 0.5)
+    expected = np.maximum(C - A, 0.0).sum(axis=along)
+    monkeypatch.setattr(module, "AT_A_TIME", 100)
+    sums = module._counts_behind(C, np.broadcast_to(A, C.shape), along)
+    np.testing.assert_allclose(sums, expected, rtol=1e-13)

@@ -133,3 +133,22 @@ def cp_rates(rows, Z, out):  # type: ignore[no-untyped-def]
         for r in range(R):
             rate += product[r] * Z[row, r]
         out[n] = rate
+
+
+@njit(cache=True, nogil=True)
+def counting_sort(positions, ends, order):  # type: ignore[no-untyped-def]
+    """Indices that sort positions below ``ends.size``; ``ends`` begins with zeros.
+
+    In NumPy: ``order[:] = np.argsort(positions, kind="stable")``.
+    """
+    for position in positions:
+        ends[position] += 1
+    before = 0
+    for position in range(ends.size):
+        here = ends[position]
+        ends[position] = before
+        before += here
+    for n in range(positions.size):
+        position = positions[n]
+        order[ends[position]] = n
+        ends[position] += 1

@@ -34,7 +34,7 @@ from pltf.engines.interpreted import (
 )
 from pltf.engines.kernels.allocation import chain_allocation, cp_allocation, split_rows
 from pltf.engines.kernels.draws import Stream, stream
-from pltf.engines.lists import MOST_CHUNKS, CellList, SortedList, WholeList, chunks_of
+from pltf.engines.lists import MOST_CHUNKS, CellList, SortedList, WholeList, chunks_of, order_by
 from pltf.engines.over_lists import Key, OverLists
 from pltf.engines.plan import PRIVATE_BYTES
 from pltf.engines.ways import WORTH_COMPILING, Task
@@ -167,12 +167,12 @@ class _CpPass:
         self.first = [0, *itertools.accumulate(sizes)]  # first row of each mode
         self.size, self.n_private = shape[owner], sum(shape[mode] for mode in short)
         self._ends = list(itertools.accumulate(shape[mode] for mode in short))[:-1]
-        by_owner = np.argsort(whole.coords[owner], kind="stable")
+        by_owner = order_by(whole.coords[owner], shape[owner])
         self.rows: Coords = np.empty(whole.coords.shape, np.int32 if self.first[-1] <= LARGEST_ROW else np.int64)
         for n, mode in enumerate(self.order):
-            self.rows[n] = whole.coords[mode][by_owner]
+            self.rows[n] = whole.coords[mode].take(by_owner)
             self.rows[n] += self.first[n]
-        self.x = None if whole.x is None else whole.x[by_owner]
+        self.x = None if whole.x is None else whole.x.take(by_owner)
         self.chunks = chunks_of(self.rows[0])
 
     def split(self, others: Array) -> dict[int, Array]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pltf.gamma import Array, Gamma, Posterior
 from pltf.inference.algebra import Factors
-from pltf.inference.algebra.draws import generator, restart_seed
+from pltf.inference.algebra.draws import gamma_draw, generator, prior_draw, restart_seed
 from pltf.inference.state import Problem
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ DEFAULT_PRIOR = Gamma(shape=0.5, mean=10.0, learn="mean")  # measured: docs/prio
 MAP_PRIOR = Gamma(shape=1.0, mean=10.0)  # with a shape below 1 the density is unbounded at zero: there is no maximum
 
 
-def from_prior(problem: Problem, rng: np.random.Generator, smallest: float) -> tuple[Factors, Factors]:
+def from_prior(
+    problem: Problem, rng: np.random.Generator, smallest: float, threads: int = 1
+) -> tuple[Factors, Factors]:
     """L and E drawn from the prior (EM has none and uses the default prior).
 
     Draws of small shapes underflow; they are clipped to a floor, so that no rate is zero at the start. With links they
@@ -31,7 +33,7 @@ def from_prior(problem: Problem, rng: np.random.Generator, smallest: float) -> t
 
     def draw() -> Factors:
         priors = {a: problem.priors.get(a, DEFAULT_PRIOR) for a in problem.free}
-        drawn = {a: prior.sample(problem.shapes[a], rng).clip(floor) for a, prior in priors.items()}
+        drawn = {a: prior_draw(prior, problem.shapes[a], rng, floor, threads) for a, prior in priors.items()}
         if problem.links:
             return _scaled(problem, drawn)
         return {**problem.fixed, **{a: problem.algebra.put(z) for a, z in drawn.items()}}
@@ -49,12 +51,14 @@ class Known:
     posteriors: Mapping[str, Posterior]  # of the free factors
     known: Mapping[str, Array]  # 1 for entries with observed counts, 0 for others; broadcasts to the factor
 
-    def draw(self, problem: Problem, rng: np.random.Generator, smallest: float) -> tuple[Factors, Factors]:
+    def draw(
+        self, problem: Problem, rng: np.random.Generator, smallest: float, threads: int = 1
+    ) -> tuple[Factors, Factors]:
         """L and E of every factor."""
         floor, L, E = smallest ** (1 / (len(problem.shapes) + 1)), dict(problem.fixed), dict(problem.fixed)
         for a, z in self.posteriors.items():
             for Z, value in ((L, z.geomean), (E, z.mean)):
-                drawn = rng.standard_gamma(z.shape) * z.scale
+                drawn = gamma_draw(z.shape, z.scale, rng, 0.0, threads)
                 Z[a] = problem.algebra.put((self.known[a] * value + (1 - self.known[a]) * drawn).clip(floor))
         return L, E
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pltf.devices import Device
 from pltf.engines.cp import is_cp
@@ -24,6 +25,7 @@ DRAW = "'draw"  # index of the draws; no other index has this name
 _LARGE = 480  # largest exponents of two of rates and factors whose squares do not overflow
 _SMALL = 1e-150  # whose square is a number
 _ROUNDING = 2.0**-46  # of a rate: differences between draws caused by rounding, with a margin
+MOST_WHOLE = 1 << 20  # entries of factors: below this, selecting rows for a few cells saves hardly any time
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,10 +65,52 @@ class Belief:
         return averaged(self) if self.draws else self
 
 
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The positions of some cells along each index with more positions than cells.
+
+    Moments need squares and copies of factors. Of large factors, a few cells need only these rows.
+    """
+
+    of: Mapping[str, NDArray[np.intp]]  # sorted positions, by index; of other indices all are kept
+
+    @classmethod
+    def at(cls, belief: Belief, cells: Asked) -> tuple[Rows, Asked]:
+        """The rows of the cells, and the cells among them."""
+        entries = sum(belief.E[term.name].size for term in belief.equation.factors)
+        if cells.listed is None or belief.draws or entries < MOST_WHOLE:
+            return cls({}), cells
+        places, of, sizes = list(cells.listed), {}, list(belief.shape)
+        for mode, index in enumerate(belief.equation.output.indices):
+            if cells.size < sizes[mode]:
+                of[index], places[mode] = np.unique(places[mode], return_inverse=True)
+                sizes[mode] = of[index].size
+        return cls(of), replace(cells, sizes=tuple(sizes), listed=np.stack(places))
+
+    def take(self, array: Array, indices: Sequence[str]) -> Array:
+        """The rows of an array with these indices."""
+        for axis, index in enumerate(indices):
+            array = array.take(self.of[index], axis) if index in self.of else array
+        return array
+
+    def of_belief(self, belief: Belief) -> Belief:
+        """The belief with these rows only, and without the factors of other tensors."""
+        if not self.of:
+            return belief
+        indices = {term.name: term.indices for term in belief.equation.factors}
+        E, C, D = (
+            {a: self.take(part[a], indices[a]) for a in indices if a in part} for part in (belief.E, belief.C, belief.D)
+        )
+        sizes = {**belief.sizes, **{index: places.size for index, places in self.of.items()}}
+        return replace(belief, sizes=sizes, E=E, C=C, D=D)
+
+
 def mean(belief: Belief, cells: Asked, progress: bool = False) -> Array:
     """E[Xhat]: the factors are independent under q, so it is Xhat of their means; for draws, the mean of their Xhat."""
     if belief.draws:
         return mean_of_draws(belief, cells, progress)
+    rows, cells = Rows.at(belief, cells)
+    belief = rows.of_belief(belief)
     return _sum(belief, [(belief.equation, belief.E)], cells, progress)
 
 
@@ -78,7 +122,8 @@ def variance(belief: Belief, cells: Asked, progress: bool = False) -> Array:
     """
     if belief.draws:
         return variance_of_draws(belief, cells, progress)
-    small, exponent = _within_range(belief)
+    rows, cells = Rows.at(belief, cells)
+    small, exponent = _within_range(rows.of_belief(belief))
     found = _sum(small, list(_terms(small)), cells, progress)
     return np.ldexp(found, 2 * exponent, out=found) if exponent else found
 

@@ -28,7 +28,7 @@ from pltf.inference.balance import trades
 from pltf.inference.start import DEFAULT_PRIOR
 from pltf.notation import Model
 from pltf.prediction.cells import Asked
-from pltf.prediction.moments import Belief, mean, variance
+from pltf.prediction.moments import Belief, Rows, mean, variance
 from pltf.prediction.noise import Bernoulli
 
 MOST_CELLS = 1 << 14  # of each tensor, used to estimate the sum
@@ -37,6 +37,7 @@ MOST_SPREAD = 64.0
 PARAMETERS_PER_COUNT = 3  # per component: those with few counts have few parameters
 MOST_DETERMINED = 0.75  # parameters per observed cell
 CLOSE = 0.01  # relative, of the sum
+AT_A_TIME = 1 << 20  # entries of a factor
 _STEPS = 12
 _TINY = float(np.finfo(np.float64).tiny)
 _NOTHING = 1e-150  # a rate
@@ -50,7 +51,11 @@ def widened(C: Factors, E: Factors, priors: Mapping[str, Gamma], spread: float) 
     shapes = {}
     for a, shape in C.items():
         A, _ = priors.get(a, DEFAULT_PRIOR).broadcast(shape.shape)
-        shapes[a] = frozen(np.where(shape > A, A + (shape - A) / spread, shape))
+        wide = np.asarray(shape - A)  # then in place: factors may be large
+        wide /= spread
+        wide += A
+        np.copyto(wide, shape, where=shape <= A)
+        shapes[a] = frozen(wide)
     return shapes, {a: frozen(E[a] / shape) for a, shape in shapes.items()}
 
 
@@ -69,12 +74,11 @@ def spread_of(
     """The number (at least 1) by which predictions divide the counts behind a posterior."""
     if all(size == 1 for size in model.sizes.values()):
         return 1.0  # no components share a cell
-    some = [_Cells(belief, samples[name]) for name, belief in beliefs.items()]
+    some = [_Cells(belief, priors, samples[name]) for name, belief in beliefs.items()]
     own = next(iter(beliefs.values()))
 
     def total(spread: float) -> float:
-        wide = widened(own.C, own.E, priors, spread)
-        return math.fsum(one.noise_units(*wide) for one in some)
+        return math.fsum(one.noise_units(spread) for one in some)
 
     n = math.fsum(one.repeats * one.seen.n_observed for one in samples.values())
     determined, independent = min(_determined(model, own.C, priors), MOST_DETERMINED * n), total(1.0)
@@ -86,20 +90,35 @@ def spread_of(
 
 
 class _Cells:
-    """Some observed cells of a tensor, to estimate sums over all of them."""
+    """Some observed cells of a tensor with their rows of the factors, to estimate sums over all cells."""
 
-    def __init__(self, belief: Belief, sample: Sample) -> None:
+    def __init__(self, belief: Belief, priors: Mapping[str, Gamma], sample: Sample) -> None:
         coords, weights = observed_sample(sample.seen, MOST_CELLS)
         if sample.places is not None:
             coords = np.stack([at[mode] for at, mode in zip(sample.places, coords, strict=True)])
-        self._belief, self._cells = belief, Asked(belief.shape, coords)
-        unit = noise_unit(belief, mean(belief, self._cells))
+        rows, self._cells = Rows.at(belief, Asked(belief.shape, coords))
+        self._belief = rows.of_belief(belief)
+        self._priors = {
+            term.name: _prior_of(priors[term.name], belief.C[term.name].shape, term.indices, rows)
+            for term in belief.equation.factors
+            if term.name in belief.C and term.name in priors
+        }
+        unit = noise_unit(belief, mean(self._belief, self._cells))
         # For tiny rates the variance in these units is tiny too, and the quotient would be out of range.
         self._information = np.where(unit > _NOTHING, sample.repeats * weights / np.maximum(unit, _NOTHING), 0.0)
 
-    def noise_units(self, C: Factors, D: Factors) -> float:
+    def noise_units(self, spread: float) -> float:
         """The sum over the observed cells of Var(rate) times the Fisher information of one observation."""
+        C, D = widened(self._belief.C, self._belief.E, self._priors, spread)
         return float(np.sum(self._information * variance(replace(self._belief, C=C, D=D), self._cells)))
+
+
+def _prior_of(prior: Gamma, shape: tuple[int, ...], indices: Sequence[str], rows: Rows) -> Gamma:
+    """The prior of some rows of a factor."""
+    if not rows.of or (np.ndim(prior.shape) == 0 and np.ndim(prior.mean) == 0):
+        return prior
+    A, B = prior.broadcast(shape)
+    return prior.with_values(rows.take(A, indices), rows.take(B, indices))
 
 
 def noise_unit(belief: Belief, rates: Array) -> Array:
@@ -112,9 +131,8 @@ def _determined(model: Model, C: Factors, priors: Mapping[str, Gamma]) -> float:
     entries, determined = 0, 0.0
     for a, shape in C.items():
         A, _ = priors[a].broadcast(shape.shape)
-        counts = np.maximum(shape - A, 0.0)
         along = tuple(axis for axis, index in enumerate(model.factors[a]) if index not in model.sizes)
-        column = counts.sum(axis=along)
+        column = _counts_behind(shape, A, along)
         determined += float(np.minimum(shape.size / column.size, PARAMETERS_PER_COUNT * column).sum())
         entries += shape.size
     scales = 0
@@ -122,6 +140,16 @@ def _determined(model: Model, C: Factors, priors: Mapping[str, Gamma]) -> float:
         a, axis = next(iter(trade.axes.items()))
         scales += trade.directions.shape[1] * C[a].shape[axis]
     return determined * max(entries - scales, 0) / max(entries, 1)
+
+
+def _counts_behind(C: Array, A: Array, along: tuple[int, ...]) -> Array:
+    """The sum of max(C - A, 0) along some axes; large factors are added in parts, as copying them takes longer."""
+    if C.size <= AT_A_TIME:
+        return np.asarray(np.maximum(C - A, 0.0).sum(axis=along))
+    rows = max(1, AT_A_TIME // C[0].size)
+    parts = (slice(at, at + rows) for at in range(0, len(C), rows))
+    sums = [np.maximum(C[part] - A[part], 0.0).sum(axis=along) for part in parts]
+    return np.asarray(sum(sums) if 0 in along else np.concatenate(sums))
 
 
 def _solved(total: Callable[[float], float], at_one: float, wanted: float) -> float:

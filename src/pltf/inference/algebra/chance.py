@@ -14,6 +14,8 @@ from pltf.threads import PART, in_parts, run_all
 TINY = float(np.finfo(np.float64).tiny)  # floor for draws of tiny shapes, which underflow
 _SHRINKS = 200  # of a slice: after this many it is as narrow as rounding
 
+DrawPart = Callable[[Array, Array, np.random.Generator], Array]  # from shape and scale
+
 
 def chain_seed(seed: int, chain: int) -> int:
     """The seed of a chain, in 63 bits; different from the seeds of restarts."""
@@ -26,24 +28,27 @@ def stream(key: Key) -> np.random.Generator:
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence(key[0], spawn_key=key[1:])))
 
 
-def gamma_draws(C: Array, D: Array, key: Key, threads: int = 1) -> Array:
-    """Draws from Gamma(shape C, scale D), all positive; each part of the entries has its own generator."""
-    shape, scale, out = C.reshape(-1), D.reshape(-1), np.empty(C.size)
-
-    def one_part(part: slice) -> None:
-        out[part] = _gamma_part(shape[part], scale[part], stream((*key, part.start // PART)))
-
-    run_all(in_parts(one_part, out.size, threads))
-    return out.reshape(C.shape)
-
-
-def _gamma_part(C: Array, D: Array, rng: np.random.Generator) -> Array:
-    """Below shape 1: a draw with shape C + 1 times U^(1/C), whose logarithm does not underflow."""
+def gamma_part(C: Array, D: Array, rng: np.random.Generator) -> Array:
+    """Draws of one part. Below shape 1: a draw with shape C + 1 times U^(1/C), whose logarithm does not underflow."""
     small = C < 1
     z = rng.standard_gamma(C + small)
     if small.any():
         z[small] *= np.exp(-rng.standard_exponential(int(small.sum())) / C[small])
-    return np.maximum(z * D, TINY)
+    return z * D
+
+
+def gamma_draws(
+    C: Array, D: Array, key: Key, threads: int = 1, least: float = TINY, draw: DrawPart = gamma_part
+) -> Array:
+    """Draws from Gamma(shape C, scale D), at least ``least``; each part of the entries has its own generator."""
+    shape, scale, out = C.reshape(-1), D.reshape(-1), np.empty(C.size)
+
+    def one_part(part: slice) -> None:
+        drawn = draw(shape[part], scale[part], stream((*key, part.start // PART)))
+        np.maximum(drawn, least, out=out[part])
+
+    run_all(in_parts(one_part, out.size, threads))
+    return out.reshape(C.shape)
 
 
 # -- exchange of scales -------------------------------------------------------------------------
