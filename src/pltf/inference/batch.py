@@ -201,7 +201,7 @@ class RestartBatch:
             trail = _ordered(free, known._replace(pairs=(*absent, *known.pairs)))
         means = {a: state.priors[a].mean for a in self._alone.learns}
         C, D, counts = of(state.C or ones), of(state.D or ones), of(state.counts.by_factor)
-        return Posteriors(E, of(state.L), C, D, counts, state.counts.log_term, means, state.objective, trail)
+        return Posteriors(E, C, counts, means, trail, of(state.L), D, state.counts.log_term, state.objective)
 
 
 def _step(problem: Problem, now: Posteriors, controls: Any) -> tuple[Posteriors, Any]:
@@ -214,7 +214,7 @@ def _step(problem: Problem, now: Posteriors, controls: Any) -> tuple[Posteriors,
     E, L, C, D, counts = (_only(now.E, part) for part in (new.E, new.L, new.C, new.D, new.counts))
     trail = _ordered(now.E, new.trail) if new.trail is not None else None
     means = _only(now.means, new.means)
-    return Posteriors(E, L, C, D, counts, new.log_term, means, new.bound, trail), new.bound
+    return Posteriors(E, C, counts, means, trail, L, D, new.log_term, new.bound), new.bound
 
 
 def _takes(problem: Problem, lanes: int) -> bool:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from pltf.devices import Device
-from pltf.inference.algebra.recording import EAGER, Graphs, Tree, flattened, rebuilt, watched
+from pltf.inference.algebra.flat import Tree
+from pltf.inference.algebra.recording import EAGER, Graphs, flattened, rebuilt, watched
 
 # (arrays, each with the lanes along its first axis, controls) -> the same of the next proposals, and their bounds
 Step = Callable[[Tree, Any], tuple[Tree, Any]]
