@@ -255,18 +255,19 @@ def _made(
 ) -> tuple[Factors, Trail]:
     """Each lane's own proposal: plain, further in the same direction, or a quasi-Newton step."""
     stretches, moves, eta, length = controls.unbind(0)
+    stretches, moves, nothing = stretches > 0, moves > 0, controls.new_zeros(())
 
     def where(lanes: Any, array: Any, other: Any) -> Any:
-        return array.where((lanes > 0).reshape(-1, *(1,) * (array.ndim - 1)), other)
+        return array.where(lanes.reshape(-1, *(1,) * (array.ndim - 1)), other)
 
     new = longer(algebra, trail, old, plain)
-
-    def kept(factors: Factors) -> Factors:
-        return {a: where(moves, z, 0.0) for a, z in factors.items()}
-
-    new = Trail(old, new.residual, tuple((kept(s), kept(y)) for s, y in new.pairs))
     step = direction(algebra, new, weight)
     assert step is not None
-    new = new._replace(pairs=new.pairs[-REMEMBERED:])
+
+    def kept(factors: Factors) -> Factors:
+        return {a: where(moves, z, nothing) for a, z in factors.items()}
+
+    # What other lanes remember would be pairs for their next steps.
+    new = Trail(old, new.residual, tuple((kept(s), kept(y)) for s, y in new.pairs[-REMEMBERED:]))
     far, moved = algebra.stretch(old, plain, eta, NOISE), algebra.move(old, plain, step, length)
     return {a: where(stretches, far[a], where(moves, moved[a], plain[a])) for a in plain}, new

@@ -77,8 +77,8 @@ class TorchDenseEngine(OverTree):
         dtype = getattr(self._device.torch, self._dtype.name)
         h, c, X = H.to(dtype), C.to(dtype), self._values.table
         G, S, log_term = self._passes.counts(X, h, c, to_rows=to_rows, to_columns=to_columns, log=log)
-        if not log:
-            return G, S, math.nan
+        if not corrects:
+            return G, S, log_term
         held = {"H": (G, H), "C": (S, C)}
         counts = {side: sums * exact for side, (sums, exact) in held.items() if sums is not None}
         exact = {side: held[side][1] for side in counts}

@@ -33,8 +33,11 @@ class LaneArrays:
         self._done = 0  # steps before they were recorded
         self._waits = False  # for the device: such steps are not recorded
         self._form: Any = None
-        self._taken = torch.zeros(lanes, dtype=torch.float64, device=place)
-        self._controls = torch.zeros(controls, lanes, dtype=torch.float64, device=place)
+        self._told = torch.zeros(1 + controls, lanes, dtype=torch.float64, device=place)
+        self._taken, self._controls = self._told[0], self._told[1:]
+        # Page-locked, so that the host does not wait for the copy. It is done before the host writes there again:
+        # before that, the host reads what the device has made of it.
+        self._here = torch.zeros(1 + controls, lanes, dtype=torch.float64, pin_memory=device.where != "cpu")
         self._bounds = torch.zeros(lanes, dtype=torch.float64, device=place)
 
     def load(self, trees: Sequence[Tree]) -> None:
@@ -55,10 +58,10 @@ class LaneArrays:
 
     def proposed(self, taken: Sequence[bool], controls: Sequence[Sequence[float]]) -> list[float]:
         """The bounds of the next proposals, after the last ones were taken or not. One copy to the host."""
-        torch = self._device.torch
-        self._taken.copy_(torch.tensor(taken, dtype=torch.float64))
-        self._controls.copy_(torch.tensor(controls, dtype=torch.float64).T)
-        if self._done < EAGER:
+        self._tell(taken, controls)
+        if self._done < EAGER - 1:
+            self._step()
+        elif self._done < EAGER:
             _, self._waits = watched(self._step)
         else:
             if self._done == EAGER and not self._waits:
@@ -71,10 +74,18 @@ class LaneArrays:
 
     def fetched(self, taken: Sequence[bool]) -> list[Tree]:
         """The arrays of each lane on the host, after its last proposal was taken or not."""
-        self._taken.copy_(self._device.torch.tensor(taken))
+        self._tell(taken)
         self._take()
         parts = [part.numpy() for part in self._parts(self._now.cpu())]
         return [rebuilt(self._form, (part[n].copy() for part in parts)) for n in range(self._lanes)]
+
+    def _tell(self, taken: Sequence[bool], controls: Sequence[Sequence[float]] = ()) -> None:
+        """Copy the decisions of the host to the device."""
+        here = self._here.numpy()
+        here[0] = taken
+        if controls:
+            here[1:] = np.array(controls, dtype=np.float64).T
+        self._told.copy_(self._here, non_blocking=True)
 
     def _step(self) -> None:
         """Take the last proposals, and make the next ones. Nothing is copied to the host."""
@@ -82,12 +93,12 @@ class LaneArrays:
         tree, bounds = self._make(rebuilt(self._form, self._parts(self._now)), self._controls)
         leaves: list[Any] = []
         flattened(tree, leaves)
-        self._next.copy_(self._device.torch.cat([leaf.reshape(-1) for leaf in leaves]))
+        self._device.torch.cat([leaf.reshape(-1) for leaf in leaves], out=self._next)
         self._bounds.copy_(bounds)
 
     def _take(self) -> None:
         taken = self._taken.index_select(0, self._lane_of) > 0
-        self._now.copy_(self._device.torch.where(taken, self._next, self._now))
+        self._device.torch.where(taken, self._next, self._now, out=self._now)
 
     def _parts(self, flat: Any) -> Iterator[Any]:
         """The arrays, each with the lanes along its first axis."""
