@@ -201,11 +201,6 @@ class Cuda:
         self.told: list[Any] = []
         self.current = SimpleNamespace(name="first", wait_stream=self.told.append)
 
-    def memory_reserved(self, _: Any) -> int:
-        return 0
-
-    memory_allocated = memory_reserved
-
     def graph_pool_handle(self) -> str:
         return f"pool {len(self.told)}"
 
@@ -233,7 +228,7 @@ class Cuda:
 
 def fake_graphs() -> tuple[Graphs, Cuda]:
     cuda = Cuda()
-    place: Any = SimpleNamespace(where="cuda:0", place="cuda:0", torch=SimpleNamespace(cuda=cuda))
+    place: Any = SimpleNamespace(where="cuda:0", place="cuda:0", unused=0, torch=SimpleNamespace(cuda=cuda))
     return Graphs(place), cuda
 
 

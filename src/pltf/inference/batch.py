@@ -17,7 +17,7 @@ from pltf.errors import PltfError
 from pltf.inference.accelerate import GROWTH, LIMIT, NOISE, REFUSALS, REMEMBERED, SHORTER, direction, longer, unchanged
 from pltf.inference.algebra import Algebra, Factors, Groups
 from pltf.inference.algebra.host import prior_value
-from pltf.inference.algebra.lanes import LaneArrays
+from pltf.inference.algebra.lanes import LaneArrays, filled
 from pltf.inference.progress import SweepProgress
 from pltf.inference.run import INTERRUPTED, ZERO_RATE, Row, Run, Stop, at_limit, converged, no_rise
 from pltf.inference.state import Method, Pace, Problem, State, Trail
@@ -111,16 +111,19 @@ class RestartBatch:
         learns = {a: Groups((lanes, *one.shape), tuple(n + 1 for n in one.shared)) for a, one in problem.learns.items()}
         engine, algebra = DenseLanes(cast(Any, problem.engine), lanes), DeviceAlgebra(device, lanes)
         together = replace(self._alone, engine=engine, algebra=algebra, fixed=fixed, learns=learns)
+        shapes = {a: problem.shapes[a] for a in problem.free}
+        self._constants = tuple({a: filled(shape, value) for a, shape in shapes.items()} for value in (1.0, 0.0))
         self._arrays = LaneArrays(device, lanes, len(IDLE), partial(_step, together))
 
     @staticmethod
     def of(problem: Problem, method: Method, lanes: int) -> RestartBatch | None:
         """The batch of a problem with so many lanes, made once; None where one would not work or pay."""
-        if lanes < 2 or method is not VB or problem.recordings is None or not _takes(problem, lanes):
+        if lanes < 2 or method is not VB or problem.recordings is None:
             return None
-        known = problem.recordings.batches
-        batch: RestartBatch = known.get(lanes) or known.setdefault(lanes, RestartBatch(problem, lanes))
-        return batch
+        known: dict[int, RestartBatch | None] = problem.recordings.batches
+        if lanes not in known:
+            known[lanes] = RestartBatch(problem, lanes) if _takes(problem, lanes) else None
+        return known[lanes]
 
     def run(
         self, begins: Sequence[State | Run], restarts: Sequence[int], stop: Stop, progress: SweepProgress | None = None
@@ -193,7 +196,7 @@ class RestartBatch:
         """A state with all arrays that it can have, in the order of the model; pairs that its trail lacks are zero."""
         free = self._alone.free
         of = partial(_only, free)
-        E, ones, zeros = of(state.E), {a: state.E[a] * 0 + 1.0 for a in free}, {a: state.E[a] * 0 for a in free}
+        ones, zeros = self._constants
         trail = None
         if self._alone.trades is not None:
             known = state.pace.trail or Trail(ones, zeros, ())
@@ -201,7 +204,7 @@ class RestartBatch:
             trail = _ordered(free, known._replace(pairs=(*absent, *known.pairs)))
         means = {a: state.priors[a].mean for a in self._alone.learns}
         C, D, counts = of(state.C or ones), of(state.D or ones), of(state.counts.by_factor)
-        return Posteriors(E, C, counts, means, trail, of(state.L), D, state.counts.log_term, state.objective)
+        return Posteriors(of(state.E), C, counts, means, trail, of(state.L), D, state.counts.log_term, state.objective)
 
 
 def _step(problem: Problem, now: Posteriors, controls: Any) -> tuple[Posteriors, Any]:

@@ -13,11 +13,17 @@ from typing import Any
 import numpy as np
 
 from pltf.devices import Device
+from pltf.gamma import Array
 from pltf.inference.algebra.flat import Tree
 from pltf.inference.algebra.recording import EAGER, Graphs, flattened, rebuilt, watched
 
 # (arrays, each with the lanes along its first axis, controls) -> the same of the next proposals, and their bounds
 Step = Callable[[Tree, Any], tuple[Tree, Any]]
+
+
+def filled(shape: tuple[int, ...], value: float) -> Array:
+    """An array on the host."""
+    return np.full(shape, value)
 
 
 class LaneArrays:
@@ -46,13 +52,13 @@ class LaneArrays:
         for tree, own in zip(trees, leaves, strict=True):
             form = flattened(tree, own)
         leaves += [leaves[0]] * (self._lanes - len(leaves))
-        flat = self._flat(list(zip(*leaves, strict=True)))
+        flat = self._flat([one for row in zip(*leaves, strict=True) for one in row])
         if self._form is None:
             self._form, self._shapes = form, [np.shape(leaf) for leaf in leaves[0]]
-            torch, place = self._device.torch, self._device.place
-            lane = torch.arange(self._lanes, device=place)
-            self._lane_of = torch.cat([lane.repeat_interleave(prod(shape)) for shape in self._shapes])
-            self._now, self._next = torch.empty_like(flat), torch.empty_like(flat)
+            lanes = [np.arange(self._lanes).repeat(prod(shape)) for shape in self._shapes]
+            self._lane_of = self._device.put(np.concatenate(lanes))
+            self._now, self._next = flat, flat.clone()
+            return
         self._now.copy_(flat)
         self._next.copy_(flat)
 
@@ -105,10 +111,12 @@ class LaneArrays:
         parts = flat.split([self._lanes * prod(shape) for shape in self._shapes])
         return (part.reshape(self._lanes, *shape) for part, shape in zip(parts, self._shapes, strict=True))
 
-    def _flat(self, rows: Sequence[Sequence[Any]]) -> Any:
-        """All entries, by array and lane, in a single copy to the device if all are on the host."""
-        torch, place = self._device.torch, self._device.place
-        parts = [torch.stack([torch.as_tensor(one, dtype=torch.float64) for one in row]).reshape(-1) for row in rows]
-        if all(part.device == parts[0].device for part in parts):
-            return torch.cat(parts).to(place)
-        return torch.cat([part.to(place) for part in parts])
+    def _flat(self, leaves: Sequence[Any]) -> Any:
+        """All entries; those on the host are copied to the device together."""
+        torch, tensor = self._device.torch, self._device.torch.Tensor
+        host = [np.asarray(leaf, dtype=np.float64).reshape(-1) for leaf in leaves if not isinstance(leaf, tensor)]
+        copied = self._device.put(np.concatenate([np.empty(0), *host]))
+        if len(host) == len(leaves):
+            return copied
+        parts = iter(copied.split([len(one) for one in host]))
+        return torch.cat([leaf.reshape(-1) if isinstance(leaf, tensor) else next(parts) for leaf in leaves])

@@ -195,7 +195,7 @@ class Graphs:
         if self.device.where == "cpu":
             return work
         torch, place = self.device.torch, self.device.place
-        if torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place) > SPARE:
+        if self.device.unused > SPARE:
             torch.cuda.empty_cache()
         if self._stream is None:
             self._stream, self._pool = torch.cuda.Stream(place), torch.cuda.graph_pool_handle()
@@ -242,14 +242,15 @@ def flattened(tree: Tree, leaves: list[Any]) -> Hashable:
     >>> rebuilt(form, iter(["a", "b"]))
     ({'A': 'a'}, None, 'b')
     """
+    if hasattr(tree, "shape") or isinstance(tree, float):  # first: most are, and to ask for mappings takes longest
+        leaves.append(tree)
+        return "leaf", _shape(tree), ()
     if isinstance(tree, Mapping):
         return dict, tuple(tree), tuple(flattened(one, leaves) for one in tree.values())
     if isinstance(tree, tuple):
         return type(tree), (), tuple(flattened(one, leaves) for one in tree)
-    if tree is None or isinstance(tree, int):
-        return None, tree, ()
-    leaves.append(tree)
-    return "leaf", _shape(tree), ()
+    assert tree is None or isinstance(tree, int)
+    return None, tree, ()
 
 
 def rebuilt(form: Any, leaves: Iterator[Any]) -> Tree:
