@@ -66,6 +66,7 @@ def test_lanes_take_the_steps_that_restarts_take(name: str, monkeypatch: pytest.
     np.testing.assert_allclose(together.trace, alone.trace, rtol=1e-10)
     for a in model.factors:
         np.testing.assert_allclose(together.factors[a].mean, alone.factors[a].mean, rtol=1e-6)
+    assert type(together.priors) is dict
     for a, prior in alone.priors.items():
         np.testing.assert_allclose(np.asarray(together.priors[a].mean), np.asarray(prior.mean), rtol=1e-6)
 

@@ -73,6 +73,7 @@ def test_replays_give_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_array_equal(replayed.trace, usual.trace)
     for a, factor in usual.factors.items():
         np.testing.assert_array_equal(replayed.factors[a].mean, factor.mean)
+    assert type(replayed.priors) is dict
     assert bool(played) == (name not in LEARNED)
 
 

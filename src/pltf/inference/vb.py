@@ -14,6 +14,7 @@ from pltf.engines.factors import Versioned
 from pltf.gamma import PARTS, Gamma
 from pltf.inference.accelerate import Make, accelerated, unchanged
 from pltf.inference.algebra import Factors
+from pltf.inference.algebra.flat import Late
 from pltf.inference.balance import balanced
 from pltf.inference.priors import with_best_mean, with_best_shape
 from pltf.inference.state import FIRST_PACE, Method, Pace, Problem, State, Trail
@@ -121,7 +122,7 @@ def _evaluated(
 
 
 class Learned(Mapping[str, Gamma]):
-    """Priors with learned means, which may be the results of a replay that nobody has asked for."""
+    """Priors with learned means that are results of a replay, until somebody asks for them."""
 
     def __init__(self, priors: Mapping[str, Gamma], means: Mapping[str, Any]) -> None:
         self._priors, self.means = priors, means
@@ -151,8 +152,9 @@ def with_means(priors: Mapping[str, Gamma], means: Mapping[str, Any]) -> dict[st
 def state_of(problem: Problem, parts: Posteriors, pace: Pace) -> State:
     """The state with these arrays."""
     counts, pace = Counts(parts.counts, parts.log_term), Pace(pace.eta, pace.refused, parts.trail)
-    learned = Learned(problem.priors, parts.means)
-    priors = dict(learned) if problem.algebra.on_host else learned  # on a device, until the state is fetched
+    priors: Mapping[str, Gamma] = Learned(problem.priors, parts.means)
+    if not isinstance(parts.means, Late):
+        priors = dict(priors)
     return State(parts.E, parts.L, parts.C, parts.D, counts, priors, float(parts.bound), pace=pace)
 
 

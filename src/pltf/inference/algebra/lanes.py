@@ -5,7 +5,7 @@ All of them lie in one flat array, array by array and lane by lane, so that lane
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import prod
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pltf.devices import Device
+from pltf.engines.either import library
 from pltf.gamma import Array
 from pltf.inference.algebra.flat import Tree
 from pltf.inference.algebra.recording import EAGER, Graphs, flattened, rebuilt, watched
@@ -24,6 +25,33 @@ Step = Callable[[Tree, Any], tuple[Tree, Any]]
 def filled(shape: tuple[int, ...], value: float) -> Array:
     """An array on the host."""
     return np.full(shape, value)
+
+
+JOINT = "all"  # the name of factors that are one array
+
+
+def joined(names: Iterable[str], factors: Mapping[str, Any], *, lanes: bool = False) -> dict[str, Any]:
+    """These factors, one after the other, as one array (of each lane).
+
+    >>> joined(("A", "B"), {"A": np.ones((1, 2)), "B": np.zeros(1)})
+    {'all': array([1., 1., 0.])}
+    """
+    chosen = [factors[a] for a in names]
+    kept = chosen[0].shape[:lanes]
+    return {JOINT: library(chosen[0]).concatenate([z.reshape(*kept, -1) for z in chosen], axis=-1)}
+
+
+def parted(shapes: Mapping[str, tuple[int, ...]], factors: Mapping[str, Any]) -> dict[str, Any]:
+    """The factors of these shapes that :func:`joined` made one array.
+
+    >>> parted({"A": (1, 2), "B": (1,)}, {"all": np.array([1.0, 1.0, 0.0])})
+    {'A': array([[1., 1.]]), 'B': array([0.])}
+    """
+    whole, parts, end = factors[JOINT], dict[str, Any](), 0
+    for a, shape in shapes.items():
+        start, end = end, end + prod(shape)
+        parts[a] = whole[..., start:end].reshape(*whole.shape[:-1], *shape)
+    return parts
 
 
 class LaneArrays:
