@@ -21,6 +21,7 @@ from tests.test_devices import COUPLED, CP, CUBE, NMF, TABLE, TUCKER, TWO, Probl
 if not TORCH:
     pytest.skip("needs PyTorch", allow_module_level=True)
 
+from pltf.inference.algebra.flat import Late, Origin, Part, Place, Run
 from pltf.inference.algebra.recording import Graphs, Recording, Recordings, flattened, watched
 
 FIXED = pltf.Gamma(0.5, 2.0)
@@ -180,7 +181,7 @@ def test_results_are_known_again_as_arguments(monkeypatch: pytest.MonkeyPatch) -
     assert len(whole) == 2, "one of arguments that no recording has made, one of its first results"
 
 
-def test_results_of_several_replays_are_not_taken_for_one() -> None:
+def test_results_of_several_replays_are_told_apart() -> None:
     import torch
 
     recordings = Recordings(device(kernels=False))
@@ -193,6 +194,19 @@ def test_results_of_several_replays_are_not_taken_for_one() -> None:
     for _ in range(4):
         found = recordings.replayed("add", both, (made[2], made[3]))
         assert {a: array.tolist() for a, array in found.items()} == {"A": [43.0] * 3, "B": [54.0] * 2}
+
+
+def test_neighbours_in_one_array_are_copied_at_once() -> None:
+    import torch
+
+    one, other = torch.zeros(8), torch.zeros(8)
+    first, second = Place(0, 3, (3,)), Place(4, 2, (2,))
+    a, b = Part({"A": first}), Part({"B": second})
+    assert Origin((Late(a, one), 0.5, Late(b, one))).runs([first, second]) == [Run(0, 0, 6, 0)]
+    assert Origin((Late(a, one), Late(b, other))).runs([first, second]) == [Run(0, 0, 3, 0), Run(1, 4, 2, 4)]
+    assert Origin((Late(a, one), Late(b, one))).runs([first, Place(6, 2, (2,))]) == [Run(0, 0, 3, 0), Run(0, 4, 2, 6)]
+    assert Origin((Late(b, one), Late(a, one))).runs([first, second]) == [Run(0, 4, 2, 0), Run(0, 0, 3, 4)]
+    assert not Origin((Late(a, one), {"B": other})).known
 
 
 class Cuda:

@@ -88,26 +88,32 @@ def reader(form: Any, places: Iterator[Place]) -> Callable[[Any], Tree]:
     return lambda flat: kind(*[read(flat) for read in below])
 
 
+class Run(NamedTuple):
+    """Tensors to be copied at once, as they follow each other in the same order elsewhere."""
+
+    flat: int  # the number of the flat tensor that has them
+    start: int
+    size: int
+    there: int  # where they begin elsewhere
+
+
 class Origin:
-    """Where arguments come from, if all of their tensors lie in the same flat one."""
+    """Where arguments come from, if all of their tensors lie in flat ones."""
 
     def __init__(self, given: Tree) -> None:
-        self.flat: Any = None
+        self.flats: list[Any] = []
         self.numbers: list[float] = []
-        self._parts: list[Part] = []
+        self._parts: list[tuple[int, Part]] = []
         marks: list[Any] = []
-        self.known = self._follow(given, marks) and self.flat is not None
+        self.known = self._follow(given, marks) and bool(self.flats)
         self.mark = tuple(marks)  # equal for arguments of the same form that lie at the same places
 
     def _follow(self, tree: Tree, marks: list[Any]) -> bool:
         for one in tree:
             if type(one) is Late:
-                if self.flat is None:
-                    self.flat = one.flat
-                if one.flat is not self.flat:
-                    return False
-                marks.append(one.part)
-                self._parts.append(one.part)
+                own = self._number(one.flat), one.part
+                marks.append(own)
+                self._parts.append(own)
             elif isinstance(one, float):
                 marks.append(float)
                 self.numbers.append(one)
@@ -119,15 +125,21 @@ class Origin:
                 return False
         return True
 
-    def runs(self, places: Sequence[Place]) -> list[tuple[int, int, int]]:
-        """Copies that bring the tensors to other places: (start here, start there, size), as few as possible."""
-        runs: list[tuple[int, int, int]] = []
-        here = (place for part in self._parts for place in part.places.values())
-        for own, other in zip(here, places, strict=True):
-            if runs:
-                start, there, _ = runs[-1]
-                if own.start > start and own.start - start == other.start - there:
-                    runs[-1] = start, there, own.start - start + own.size
-                    continue
-            runs.append((own.start, other.start, own.size))
+    def _number(self, flat: Any) -> int:
+        for number, known in enumerate(self.flats):
+            if known is flat:
+                return number
+        self.flats.append(flat)
+        return len(self.flats) - 1
+
+    def runs(self, places: Sequence[Place]) -> list[Run]:
+        """The copies that bring the tensors to other places, as few as possible."""
+        runs: list[Run] = []
+        here = ((flat, place) for flat, part in self._parts for place in part.places.values())
+        for (flat, own), other in zip(here, places, strict=True):
+            last = runs[-1] if runs else None
+            if last and flat == last.flat and 0 < own.start - last.start == other.start - last.there:
+                runs[-1] = last._replace(size=own.start - last.start + own.size)
+            else:
+                runs.append(Run(flat, own.start, own.size, other.start))
         return runs

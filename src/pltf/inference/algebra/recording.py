@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pltf.devices import Device
-from pltf.inference.algebra.flat import ALIGNED, Origin, Tree, places_of, reader
+from pltf.inference.algebra.flat import ALIGNED, Origin, Run, Tree, places_of, reader
 
 EAGER = 2  # times a part is computed as usual before it is recorded: the first compiles kernels and fills caches
 MOST_ENTRIES = 1 << 22  # of the arguments: launching kernels takes less time than copying more than that
@@ -46,7 +46,7 @@ class Recordings:
         way = self._known.get((key, origin.mark)) if origin.known else None
         if way is not None:
             with self._lock:
-                return way.recording.replay_from(origin, way.runs)
+                return way.recording.replay_from(origin, way)
         leaves: list[Any] = []
         form = flattened(given, leaves)
         full = key, form
@@ -69,7 +69,7 @@ class Recordings:
             else:
                 made = self._made[full]
                 if origin.known:
-                    self._known[key, origin.mark] = Way(made, made.runs(origin))
+                    self._known[key, origin.mark] = made.way_from(origin)
                 return made.replay(leaves)
         return work(*given)
 
@@ -140,19 +140,19 @@ class Recording:
         numbers = [leaf for leaf in leaves if isinstance(leaf, float)]
         return self._played(lambda: self._torch._foreach_copy_(places, tensors), numbers)
 
-    def replay_from(self, origin: Origin, runs: Sequence[Run]) -> Tree:
-        """As :meth:`replay`, for arguments that lie in one array."""
+    def replay_from(self, origin: Origin, way: Way) -> Tree:
+        """As :meth:`replay`, for arguments that lie in flat arrays."""
 
         def fill() -> None:
-            for start, size, place in runs:
-                place.copy_(origin.flat.narrow(0, start, size))
+            for run, place in way.copies:
+                place.copy_(origin.flats[run.flat].narrow(0, run.start, run.size))
 
         return self._played(fill, origin.numbers)
 
-    def runs(self, origin: Origin) -> list[Run]:
-        """The copies that :meth:`replay_from` makes."""
+    def way_from(self, origin: Origin) -> Way:
+        """How arguments of this origin come here."""
         runs = origin.runs(self._tensors)
-        return [(here, size, self._inlet.narrow(0, there, size)) for here, there, size in runs]
+        return Way(self, [(run, self._inlet.narrow(0, run.there, run.size)) for run in runs])
 
     def _played(self, fill: Callable[[], None], numbers: list[float]) -> Tree:
         with self._graphs.in_turn():
@@ -168,14 +168,11 @@ class Recording:
         return self._read(flat)
 
 
-Run = tuple[int, int, Any]  # where some arguments begin, how many numbers they are, and where the recording reads them
-
-
 class Way(NamedTuple):
-    """A recording and where its arguments come from."""
+    """A recording, and the copies of its arguments from where they come from to where it reads them."""
 
     recording: Recording
-    runs: Sequence[Run]
+    copies: Sequence[tuple[Run, Any]]
 
 
 class Graphs:
