@@ -156,6 +156,24 @@ def test_a_lane_that_is_refused_tries_less() -> None:
     assert (lane.kind, lane.trace) == ("watched", [-9.0, -8.0, -8.0])
 
 
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_batch_is_decided_on_once(takes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds of a race go on as they began, and do not ask for the memory of the device again."""
+    asked = []
+
+    def taken(*_: object) -> bool:
+        asked.append(takes)
+        return takes
+
+    monkeypatch.setattr(batch, "_takes", taken)
+    ready = prepare(CP, {"X": CUBE}, {}, FitOptions(device=NAMES[-1], progress=False, dispersion=None))
+    problem = ready.problem(observations({"X": CUBE}, {}))
+    made = [RestartBatch.of(problem, VB, 2) for _ in range(2)]
+    assert len(asked) == 1
+    assert made[0] is made[1]
+    assert (made[0] is not None) == takes
+
+
 def test_the_memory_of_a_batch_does_not_wait_for_the_garbage_collector() -> None:
     options = FitOptions(device=NAMES[-1], progress=False, dispersion=None)
     ready = prepare(CP, {"X": CUBE}, {}, options)
