@@ -15,7 +15,7 @@ import pytest
 
 import pltf
 import pltf.datasets
-from pltf.devices import CUDA, INTERPRETED, PLAIN, check_device, device_of
+from pltf.devices import CUDA, INTERPRETED, PLAIN, Device, check_device, device_of
 from pltf.engines.torch.listed import TorchListedEngine
 from pltf.engines.ways import ALL, ONE
 from pltf.selection import selector
@@ -339,3 +339,12 @@ def test_devices_of_pytorch_are_names_too() -> None:
     torch = importlib.import_module("torch")
     assert check_device("device", torch.device("cuda:1")) == "cuda:1"
     assert check_device("device", torch.device("cpu")) == "cpu"
+
+
+def test_memory_that_pytorch_holds_unused(monkeypatch: pytest.MonkeyPatch) -> None:
+    stats: dict[str, Any] = {"reserved_bytes": {"all": {"current": 7}}, "allocated_bytes": {"all": {"current": 4}}}
+    monkeypatch.setattr("torch.cuda.memory_stats_as_nested_dict", lambda _: stats)
+    gpu = Device("cuda:0", kernels=False)
+    assert gpu.unused == 3
+    stats.clear()  # before CUDA is used
+    assert gpu.unused == 0

@@ -7,9 +7,10 @@ the indices of a tensor. Several tensors are weighted by the counts that the two
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import opt_einsum as oe
@@ -157,11 +158,18 @@ def _alike(a: Profiles, b: Profiles) -> Array:
 
 def similarity(model: Model, sizes: Mapping[str, int], E_a: Factors, E_b: Factors) -> float:
     """Similarity of two results of one model: the mean over its latent indices."""
-    found = []
-    for index in model.sizes:
-        a, b = (profiles(model, E, sizes, index) for E in (E_a, E_b))
-        found.append(matched(index, a, b).similarity)
-    return float(np.mean(found)) if found else 1.0
+    return similarities(model, sizes, E_a, [E_b])[0]
+
+
+def similarities(model: Model, sizes: Mapping[str, int], E: Factors, others: Iterable[Factors]) -> list[float]:
+    """Similarity of a result to each of the others."""
+    own = {index: profiles(model, E, sizes, index) for index in model.sizes}
+
+    def to(other: Factors) -> float:
+        found = [matched(index, one, profiles(model, other, sizes, index)).similarity for index, one in own.items()]
+        return float(np.mean(found)) if found else 1.0
+
+    return [to(other) for other in others]
 
 
 def _explained(equation: Equation, E: Factors, index: str, observed: str) -> Array:
@@ -172,7 +180,13 @@ def _explained(equation: Equation, E: Factors, index: str, observed: str) -> Arr
         stays = tuple(i for i in term.indices if places.count(i) > 1 or i in (index, observed))
         kept.append(stays)
         arrays.append(E[term.name].sum(axis=tuple(axis for axis, i in enumerate(term.indices) if i not in stays)))
-    return np.asarray(oe.contract(subscripts(kept, (index, observed)), *arrays))
+    return np.asarray(_contraction(subscripts(kept, (index, observed)), *(array.shape for array in arrays))(*arrays))
+
+
+@lru_cache(maxsize=64)
+def _contraction(formula: str, *shapes: tuple[int, ...]) -> Any:
+    """A compiled contraction: to find its path takes longer than a small contraction itself."""
+    return oe.contract_expression(formula, *shapes)
 
 
 def _unit(rows: Array) -> Array:

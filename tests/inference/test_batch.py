@@ -69,6 +69,7 @@ def test_lanes_take_the_steps_that_restarts_take(name: str, monkeypatch: pytest.
     np.testing.assert_allclose(together.trace, alone.trace, rtol=1e-10)
     for a in model.factors:
         np.testing.assert_allclose(together.factors[a].mean, alone.factors[a].mean, rtol=1e-6)
+    assert type(together.priors) is dict
     for a, prior in alone.priors.items():
         np.testing.assert_allclose(np.asarray(together.priors[a].mean), np.asarray(prior.mean), rtol=1e-6)
 
@@ -165,6 +166,24 @@ def test_lanes_take_arrays_that_cannot_be_written_to() -> None:
         lanes.load([{"A": frozen(np.full(3, n + 1.0))} for n in range(2)])
     lanes.proposed([False, False], [(0.0,), (0.0,)])
     assert [tree["A"].tolist() for tree in lanes.fetched([True, True])] == [[1.0] * 3, [2.0] * 3]
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_batch_is_decided_on_once(takes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds of a race go on as they began, and do not ask for the memory of the device again."""
+    asked = []
+
+    def taken(*_: object) -> bool:
+        asked.append(takes)
+        return takes
+
+    monkeypatch.setattr(batch, "_takes", taken)
+    ready = prepare(CP, {"X": CUBE}, {}, FitOptions(device=NAMES[-1], progress=False, dispersion=None))
+    problem = ready.problem(observations({"X": CUBE}, {}))
+    made = [RestartBatch.of(problem, VB, 2) for _ in range(2)]
+    assert len(asked) == 1
+    assert made[0] is made[1]
+    assert (made[0] is not None) == takes
 
 
 def test_the_memory_of_a_batch_does_not_wait_for_the_garbage_collector() -> None:

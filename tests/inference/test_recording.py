@@ -21,6 +21,7 @@ from tests.test_devices import COUPLED, CP, CUBE, NMF, TABLE, TUCKER, TWO, Probl
 if not TORCH:
     pytest.skip("needs PyTorch", allow_module_level=True)
 
+from pltf.inference.algebra.flat import Late, Origin, Part, Place, Run
 from pltf.inference.algebra.recording import Graphs, Recording, Recordings, flattened, watched
 
 FIXED = pltf.Gamma(0.5, 2.0)
@@ -52,13 +53,13 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Record wherever PyTorch computes; every replay adds to the list that is returned."""
     played: list[object] = []
     monkeypatch.setattr(Recordings, "on", classmethod(lambda cls, device: device and cls(device)))
-    replay = Recording.replay
+    play = Recording._played
 
-    def watched(self: Recording, leaves: Any) -> Any:
+    def watched(self: Recording, fill: Any, numbers: Any) -> Any:
         played.append(self)
-        return replay(self, leaves)
+        return play(self, fill, numbers)
 
-    monkeypatch.setattr(Recording, "replay", watched)
+    monkeypatch.setattr(Recording, "_played", watched)
     return played
 
 
@@ -73,6 +74,7 @@ def test_replays_give_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_array_equal(replayed.trace, usual.trace)
     for a, factor in usual.factors.items():
         np.testing.assert_array_equal(replayed.factors[a].mean, factor.mean)
+    assert type(replayed.priors) is dict
     assert bool(played) == (name not in LEARNED)
 
 
@@ -152,16 +154,67 @@ def test_results_begin_where_kernels_read_fastest() -> None:
     assert {one.data_ptr() % 16 for one in results} == {0}
 
 
+def multiplied(old: Any, by: float) -> Any:
+    """Work whose results are the arguments of the next one, in another order and beside others."""
+    return {"A": old["A"] * by, "B": old["B"] + by}, (old["B"].sum(), {"A": old["A"]})
+
+
+def test_results_are_known_again_as_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are copied at once, also if the recording has run on other arguments since."""
+    import torch
+
+    recordings, whole = Recordings(device(kernels=False)), list[Any]()
+    replay = Recording.replay
+
+    def watched(self: Recording, leaves: Any) -> Any:
+        whole.append(leaves)
+        return replay(self, leaves)
+
+    monkeypatch.setattr(Recording, "replay", watched)
+    start = {"A": torch.arange(3).double(), "B": torch.ones(2, 2).double()}
+    wanted, kept = [start], [start]
+    for before, by in ((0, 2.0), (1, 3.0), (2, 3.0), (3, 0.5), (4, 0.5), (3, 2.0), (5, 1.5)):
+        wanted.append(multiplied(wanted[before], by)[0])
+        kept.append(recordings.replayed("key", multiplied, (kept[before], by))[0])
+    for found, expected in zip(kept, wanted, strict=True):
+        assert {a: array.tolist() for a, array in found.items()} == {a: z.tolist() for a, z in expected.items()}
+    assert len(whole) == 2, "one of arguments that no recording has made, one of its first results"
+
+
+def test_results_of_several_replays_are_told_apart() -> None:
+    import torch
+
+    recordings = Recordings(device(kernels=False))
+    start = {"A": torch.ones(3).double(), "B": torch.ones(2).double()}
+
+    def both(one: Any, other: Any) -> Any:
+        return {a: one[a] + 10 * other[a] for a in one}
+
+    made = [recordings.replayed("make", multiplied, (start, by))[0] for by in (1.0, 2.0, 3.0, 4.0)]
+    for _ in range(4):
+        found = recordings.replayed("add", both, (made[2], made[3]))
+        assert {a: array.tolist() for a, array in found.items()} == {"A": [43.0] * 3, "B": [54.0] * 2}
+
+
+def test_neighbours_in_one_array_are_copied_at_once() -> None:
+    import torch
+
+    one, other = torch.zeros(8), torch.zeros(8)
+    first, second = Place(0, 3, (3,)), Place(4, 2, (2,))
+    a, b = Part({"A": first}), Part({"B": second})
+    assert Origin((Late(a, one), 0.5, Late(b, one))).runs([first, second]) == [Run(0, 0, 6, 0)]
+    assert Origin((Late(a, one), Late(b, other))).runs([first, second]) == [Run(0, 0, 3, 0), Run(1, 4, 2, 4)]
+    assert Origin((Late(a, one), Late(b, one))).runs([first, Place(6, 2, (2,))]) == [Run(0, 0, 3, 0), Run(0, 4, 2, 6)]
+    assert Origin((Late(b, one), Late(a, one))).runs([first, second]) == [Run(0, 4, 2, 0), Run(0, 0, 3, 4)]
+    assert not Origin((Late(a, one), {"B": other})).known
+
+
 class Cuda:
     """Stands in for torch.cuda, and writes down what is asked of it."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
-
-    def memory_reserved(self, _: Any) -> int:
-        return 0
-
-    memory_allocated = memory_reserved
+        self.current = SimpleNamespace(name="first", wait_stream=self.told.append)
 
     def current_blas_handle(self) -> None:
         pass
@@ -187,30 +240,33 @@ class Cuda:
 
         return SimpleNamespace(capture_begin=begin, capture_end=partial(self.told.append, "end"), replay=None)
 
-    def Event(self) -> Any:
-        return SimpleNamespace(wait=partial(self.told.append, "wait"), record=partial(self.told.append, "record"))
+    def current_stream(self, _: Any) -> Any:
+        return self.current
 
 
-def fake_graphs() -> tuple[Graphs, list[Any]]:
+def fake_graphs() -> tuple[Graphs, Cuda]:
     cuda = Cuda()
-    place: Any = SimpleNamespace(where="cuda:0", place="cuda:0", torch=SimpleNamespace(cuda=cuda))
-    return Graphs(place), cuda.told
+    place: Any = SimpleNamespace(where="cuda:0", place="cuda:0", unused=0, torch=SimpleNamespace(cuda=cuda))
+    return Graphs(place), cuda
 
 
 def test_graphs_share_a_stream_and_its_memory() -> None:
-    graphs, told = fake_graphs()
+    graphs, cuda = fake_graphs()
     for work in ("one", "two"):
-        graphs.recorded(partial(told.append, work))
+        graphs.recorded(partial(cuda.told.append, work))
     begin = ("begin", "pool 0", "thread_local")
-    assert told == ["stream 0", begin, "one", "end", "stream 0", begin, "two", "end"]
+    assert cuda.told == ["stream 0", begin, "one", "end", "stream 0", begin, "two", "end"]
 
 
 def test_replays_wait_for_each_other() -> None:
-    graphs, told = fake_graphs()
-    for _ in range(2):
+    """On one stream they are in order; another stream waits for the last one."""
+    graphs, cuda = fake_graphs()
+    first, second = cuda.current, SimpleNamespace(name="second", wait_stream=cuda.told.append)
+    for stream in (first, first, second, second, first):
+        cuda.current = stream
         with graphs.in_turn():
-            told.append("replay")
-    assert told == ["replay", "record", "wait", "replay", "record"]
+            cuda.told.append("replay")
+    assert cuda.told == ["replay", "replay", first, "replay", "replay", second, "replay"]
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
@@ -218,7 +274,7 @@ def test_a_recording_that_fails_ends(error: type[BaseException]) -> None:
     def fail() -> None:
         raise error
 
-    graphs, told = fake_graphs()
+    graphs, cuda = fake_graphs()
     with pytest.raises(error):
         graphs.recorded(fail)
-    assert told[-1] == "end"
+    assert cuda.told[-1] == "end"

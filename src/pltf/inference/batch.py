@@ -17,7 +17,7 @@ from pltf.errors import PltfError
 from pltf.inference.accelerate import GROWTH, LIMIT, NOISE, REFUSALS, REMEMBERED, SHORTER, direction, longer, unchanged
 from pltf.inference.algebra import Algebra, Factors, Groups
 from pltf.inference.algebra.host import prior_value
-from pltf.inference.algebra.lanes import LaneArrays
+from pltf.inference.algebra.lanes import LaneArrays, filled, joined, parted
 from pltf.inference.progress import SweepProgress
 from pltf.inference.run import INTERRUPTED, ZERO_RATE, Row, Run, Stop, at_limit, converged, no_rise
 from pltf.inference.state import Method, Pace, Problem, State, Trail
@@ -111,16 +111,22 @@ class RestartBatch:
         learns = {a: Groups((lanes, *one.shape), tuple(n + 1 for n in one.shared)) for a, one in problem.learns.items()}
         engine, algebra = DenseLanes(cast(Any, problem.engine), lanes), DeviceAlgebra(device, lanes)
         together = replace(self._alone, engine=engine, algebra=algebra, fixed=fixed, learns=learns)
+        self._shapes = {a: problem.shapes[a] for a in problem.free}
+        self._ones, self._zeros = (
+            {a: filled(shape, value) for a, shape in self._shapes.items()} for value in (1.0, 0.0)
+        )
+        self._nowhere = joined(self._shapes, self._zeros)
         self._arrays = LaneArrays(device, lanes, len(IDLE), partial(_step, together))
 
     @staticmethod
     def of(problem: Problem, method: Method, lanes: int) -> RestartBatch | None:
         """The batch of a problem with so many lanes, made once; None where one would not work or pay."""
-        if lanes < 2 or method is not VB or problem.recordings is None or not _takes(problem, lanes):
+        if lanes < 2 or method is not VB or problem.recordings is None:
             return None
-        known = problem.recordings.batches
-        batch: RestartBatch = known.get(lanes) or known.setdefault(lanes, RestartBatch(problem, lanes))
-        return batch
+        known: dict[int, RestartBatch | None] = problem.recordings.batches
+        if lanes not in known:
+            known[lanes] = RestartBatch(problem, lanes) if _takes(problem, lanes) else None
+        return known[lanes]
 
     def run(
         self, begins: Sequence[State | Run], restarts: Sequence[int], stop: Stop, progress: SweepProgress | None = None
@@ -173,7 +179,8 @@ class RestartBatch:
         means = {a: prior_value(mean, self._alone.learns[a]) for a, mean in reached.means.items()}
         held = {a: self._alone.algebra.get(z) for a, z in self._alone.fixed.items()}
         E, L = ({a: held[a] if a in held else part[a] for a in self._alone.shapes} for part in (reached.E, reached.L))
-        log_term, trail = float(reached.log_term), reached.trail if lane.trail else None
+        trail = _each(partial(parted, self._shapes), reached.trail) if reached.trail and lane.trail else None
+        log_term = float(reached.log_term)
         reached = reached._replace(E=E, L=L, means=means, log_term=log_term, trail=trail)
         state = state_of(self._alone, reached, Pace(lane.eta, lane.refused))
         return Run(
@@ -193,15 +200,14 @@ class RestartBatch:
         """A state with all arrays that it can have, in the order of the model; pairs that its trail lacks are zero."""
         free = self._alone.free
         of = partial(_only, free)
-        E, ones, zeros = of(state.E), {a: state.E[a] * 0 + 1.0 for a in free}, {a: state.E[a] * 0 for a in free}
         trail = None
         if self._alone.trades is not None:
-            known = state.pace.trail or Trail(ones, zeros, ())
-            absent = ((zeros, zeros),) * (REMEMBERED - len(known.pairs))
-            trail = _ordered(free, known._replace(pairs=(*absent, *known.pairs)))
+            known, none = state.pace.trail, self._nowhere
+            trail = Trail(none, none, ()) if known is None else _each(partial(joined, free), known)
+            trail = trail._replace(pairs=(*((none, none),) * (REMEMBERED - len(trail.pairs)), *trail.pairs))
         means = {a: state.priors[a].mean for a in self._alone.learns}
-        C, D, counts = of(state.C or ones), of(state.D or ones), of(state.counts.by_factor)
-        return Posteriors(E, of(state.L), C, D, counts, state.counts.log_term, means, state.objective, trail)
+        C, D, counts = of(state.C or self._ones), of(state.D or self._ones), of(state.counts.by_factor)
+        return Posteriors(of(state.E), C, counts, means, trail, of(state.L), D, state.counts.log_term, state.objective)
 
 
 def _step(problem: Problem, now: Posteriors, controls: Any) -> tuple[Posteriors, Any]:
@@ -212,9 +218,8 @@ def _step(problem: Problem, now: Posteriors, controls: Any) -> tuple[Posteriors,
     problem = replace(problem, engine=problem.engine.fresh())
     new: Posteriors = completed(problem, make, {**fixed, **now.E}, now.C, now.counts, means, *given)
     E, L, C, D, counts = (_only(now.E, part) for part in (new.E, new.L, new.C, new.D, new.counts))
-    trail = _ordered(now.E, new.trail) if new.trail is not None else None
     means = _only(now.means, new.means)
-    return Posteriors(E, L, C, D, counts, new.log_term, means, new.bound, trail), new.bound
+    return Posteriors(E, C, counts, means, new.trail, L, D, new.log_term, new.bound), new.bound
 
 
 def _takes(problem: Problem, lanes: int) -> bool:
@@ -245,28 +250,32 @@ def _only(names: Iterable[str], factors: Mapping[str, Any]) -> dict[str, Any]:
     return {a: factors[a] for a in names}
 
 
-def _ordered(names: Iterable[str], trail: Trail) -> Trail:
-    of = partial(_only, names)
-    return Trail(of(trail.before), of(trail.residual), tuple((of(s), of(y)) for s, y in trail.pairs))
+def _each(convert: Callable[[Factors], Factors], trail: Trail) -> Trail:
+    pairs = tuple((convert(s), convert(y)) for s, y in trail.pairs)
+    return Trail(convert(trail.before), convert(trail.residual), pairs)
 
 
 def _made(
     algebra: Algebra[Any], old: Factors, plain: Factors, weight: Factors, trail: Trail, controls: Any
 ) -> tuple[Factors, Trail]:
-    """Each lane's own proposal: plain, further in the same direction, or a quasi-Newton step."""
-    stretches, moves, eta, length = controls.unbind(0)
+    """Each lane's own proposal: plain, further in the same direction, or a quasi-Newton step.
 
-    def where(lanes: Any, array: Any, other: Any) -> Any:
-        return array.where((lanes > 0).reshape(-1, *(1,) * (array.ndim - 1)), other)
+    All factors are one array here, so that a kernel serves all of them.
+    """
+    stretches, moves, eta, length = controls.unbind(0)
+    stretches, moves, nothing = stretches > 0, moves > 0, controls.new_zeros(())
+    shapes = {a: tuple(z.shape[1:]) for a, z in plain.items()}
+    old, plain, weight = (joined(shapes, factors, lanes=True) for factors in (old, plain, weight))
+
+    def where(lanes: Any, factors: Factors, others: Factors) -> Factors:
+        return {a: z.where(lanes[:, None], others[a]) for a, z in factors.items()}
 
     new = longer(algebra, trail, old, plain)
-
-    def kept(factors: Factors) -> Factors:
-        return {a: where(moves, z, 0.0) for a, z in factors.items()}
-
-    new = Trail(old, new.residual, tuple((kept(s), kept(y)) for s, y in new.pairs))
     step = direction(algebra, new, weight)
     assert step is not None
-    new = new._replace(pairs=new.pairs[-REMEMBERED:])
+    # What other lanes remember would be pairs for their next steps.
+    none = dict.fromkeys(old, nothing)
+    pairs = tuple((where(moves, s, none), where(moves, y, none)) for s, y in new.pairs[-REMEMBERED:])
     far, moved = algebra.stretch(old, plain, eta, NOISE), algebra.move(old, plain, step, length)
-    return {a: where(stretches, far[a], where(moves, moved[a], plain[a])) for a in plain}, new
+    made = where(stretches, far, where(moves, moved, plain))
+    return {a: z.contiguous() for a, z in parted(shapes, made).items()}, Trail(old, new.residual, pairs)

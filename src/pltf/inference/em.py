@@ -11,6 +11,7 @@ from pltf.engines.base import Counts, Number
 from pltf.engines.factors import Versioned
 from pltf.inference.accelerate import Make, accelerated, unchanged
 from pltf.inference.algebra import Factors
+from pltf.inference.algebra.flat import Late
 from pltf.inference.state import FIRST_PACE, Method, Pace, Problem, State, Trail
 
 # (problem, factor name, value, expected counts, exposure) -> new value
@@ -60,12 +61,19 @@ def _begin(problem: Problem, L: Factors, E: Factors) -> State:
 
 def _sweep(update: Update, problem: Problem, state: State) -> State:
     Z, weight = problem.replayed(_updated, update, state.L, state.counts.by_factor)
-    old, plain = ({a: factors[a] for a in problem.free} for factors in (state.L, Z))
+    old, plain = (_only(problem, factors) for factors in (state.L, Z))
 
     def propose(pace: Pace, make: Make, *given: Any) -> State:
         return _state(problem, problem.replayed(_completed, make, Z, old, plain, weight, *given), pace)
 
     return propose(FIRST_PACE, unchanged) if problem.trades is None else accelerated(state, propose)
+
+
+def _only(problem: Problem, factors: Factors) -> Factors:
+    """The free factors; results of a replay stay as they are if these are all, and are known again by the next one."""
+    if isinstance(factors, Late) and not problem.fixed:
+        return factors
+    return {a: factors[a] for a in problem.free}
 
 
 def _updated(problem: Problem, update: Update, Z: Factors, first: Factors) -> tuple[Factors, Factors]:

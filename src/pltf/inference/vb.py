@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from pltf.engines.factors import Versioned
 from pltf.gamma import PARTS, Gamma
 from pltf.inference.accelerate import Make, accelerated, unchanged
 from pltf.inference.algebra import Factors
+from pltf.inference.algebra.flat import Late
 from pltf.inference.balance import balanced
 from pltf.inference.priors import with_best_mean, with_best_shape
 from pltf.inference.state import FIRST_PACE, Method, Pace, Problem, State, Trail
@@ -62,23 +63,24 @@ def _proposed(problem: Problem, state: State, pace: Pace, make: Make, *given: An
     """The rest of an iteration, given how its C follows from a plain one."""
     if problem.learns_shapes:  # which are learned on the host
         problem = replace(problem, priors=state.priors, recordings=None)
-    means = {a: prior.mean for a, prior in state.priors.items() if "mean" in prior.learns}
-    parts: Posteriors = problem.replayed(completed, make, state.E, state.C, state.counts.by_factor, means, *given)
+    parts: Posteriors = problem.replayed(
+        completed, make, state.E, state.C, state.counts.by_factor, _learned_means(state.priors), *given
+    )
     return state_of(problem, parts, pace)
 
 
 class Posteriors(NamedTuple):
     """A state as arrays and numbers, all of which may stay on a device; of several restarts, with an axis over them."""
 
-    E: Factors
-    L: Factors
+    E: Factors  # these four are all that a plain iteration needs; together, a recording copies them at once
     C: Factors
-    D: Factors
     counts: Factors
-    log_term: Number
     means: Mapping[str, Any]  # learned ones, of priors
+    trail: Trail | None
+    L: Factors
+    D: Factors
+    log_term: Number
     bound: Number
-    trail: Trail | None = None
 
 
 def completed(
@@ -116,19 +118,43 @@ def _evaluated(
         kl.append(part)
     counts = problem.engine.counts(L, problem.free)
     bound = problem.log_likelihood(counts.log_term, expected) - added(kl)
-    means = {a: prior.mean for a, prior in priors.items() if "mean" in prior.learns}
-    return Posteriors(E, L, C, D, counts.by_factor, counts.log_term, means, bound)
+    return Posteriors(E, C, counts.by_factor, _learned_means(priors), None, L, D, counts.log_term, bound)
+
+
+class Learned(Mapping[str, Gamma]):
+    """Priors with learned means that are results of a replay, until somebody asks for them."""
+
+    def __init__(self, priors: Mapping[str, Gamma], means: Mapping[str, Any]) -> None:
+        self._priors, self.means = priors, means
+
+    def __getitem__(self, a: str) -> Gamma:
+        prior = self._priors[a]
+        return prior.with_values(prior.shape, self.means[a]) if a in self.means else prior
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._priors)
+
+    def __len__(self) -> int:
+        return len(self._priors)
+
+
+def _learned_means(priors: Mapping[str, Gamma]) -> Mapping[str, Any]:
+    if isinstance(priors, Learned):
+        return priors.means
+    return {a: prior.mean for a, prior in priors.items() if "mean" in prior.learns}
 
 
 def with_means(priors: Mapping[str, Gamma], means: Mapping[str, Any]) -> dict[str, Gamma]:
     """The priors with the means learned so far."""
-    return {a: prior.with_values(prior.shape, means[a]) if a in means else prior for a, prior in priors.items()}
+    return dict(Learned(priors, means))
 
 
 def state_of(problem: Problem, parts: Posteriors, pace: Pace) -> State:
     """The state with these arrays."""
-    counts, priors = Counts(parts.counts, parts.log_term), with_means(problem.priors, parts.means)
-    pace = replace(pace, trail=parts.trail)
+    counts, pace = Counts(parts.counts, parts.log_term), Pace(pace.eta, pace.refused, parts.trail)
+    priors: Mapping[str, Gamma] = Learned(problem.priors, parts.means)
+    if not isinstance(parts.means, Late):
+        priors = dict(priors)
     return State(parts.E, parts.L, parts.C, parts.D, counts, priors, float(parts.bound), pace=pace)
 
 

@@ -22,7 +22,7 @@ from pltf.inference.batch import RestartBatch
 from pltf.inference.race import BEHIND, all_until, judged, rounds, run_until
 from pltf.inference.run import INTERRUPTED, Row, Run, Stop
 from pltf.inference.state import Problem
-from pltf.matching import similarity
+from pltf.matching import similarities
 from pltf.memory import memory_there_is
 from pltf.selection.choice import FoldScores
 from pltf.selection.folds import Data
@@ -302,11 +302,11 @@ class Candidate:
 
     def outcome(self, runs: Sequence[Run], best: Run) -> Outcome:
         """Summary of its runs."""
-        planned = self.ready.planned
-        alike = [
-            1.0 if run is best else similarity(planned.model, planned.sizes, best.state.E, run.state.E) for run in runs
-        ]
-        return Outcome(self.label, best.objective, tuple(run.row for run in runs), np.array(alike))
+        planned, others = self.ready.planned, [run for run in runs if run is not best]
+        means = (run.state.E for run in others)
+        alike = np.ones(len(runs))
+        alike[[run is not best for run in runs]] = similarities(planned.model, planned.sizes, best.state.E, means)
+        return Outcome(self.label, best.objective, tuple(run.row for run in runs), alike)
 
     def clear(self) -> None:
         """Release states and data, which are large."""

@@ -55,11 +55,13 @@ class PlainPasses:
                 G[batch, rows] += ratio @ c.mT
             if S is not None:
                 S[batch, :, columns] += h.mT @ ratio
-        sides = {"H": (G, H), "C": (S, C)}
-        counts = {side: sums * exact for side, (sums, exact) in sides.items() if sums is not None}
-        exact = {side: sides[side][1] for side in counts}
-        log_term = added(log_terms)
-        return G, S, log_term + lost_in_cast(self._device, log_term, counts, exact, self._dtype) if log else math.nan
+        log_term = added(log_terms) if log else math.nan
+        if log and self._dtype != np.float64:
+            sides = {name: (sums, side) for name, sums, side in (("H", G, H), ("C", S, C)) if sums is not None}
+            counts = {name: sums * side for name, (sums, side) in sides.items()}
+            exact = {name: side for name, (_, side) in sides.items()}
+            log_term = log_term + lost_in_cast(self._device, log_term, counts, exact, self._dtype)
+        return G, S, log_term
 
     def mask(self, cells: Tensor) -> Tensor:
         """The bytes of a mask, as they are."""

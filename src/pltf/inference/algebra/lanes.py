@@ -5,7 +5,7 @@ All of them lie in one flat array, array by array and lane by lane, so that lane
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import prod
 from typing import Any
@@ -13,10 +13,45 @@ from typing import Any
 import numpy as np
 
 from pltf.devices import Device
-from pltf.inference.algebra.recording import EAGER, Graphs, Tree, flattened, rebuilt, watched
+from pltf.engines.either import library
+from pltf.gamma import Array
+from pltf.inference.algebra.flat import Tree
+from pltf.inference.algebra.recording import EAGER, Graphs, flattened, rebuilt, watched
 
 # (arrays, each with the lanes along its first axis, controls) -> the same of the next proposals, and their bounds
 Step = Callable[[Tree, Any], tuple[Tree, Any]]
+
+
+def filled(shape: tuple[int, ...], value: float) -> Array:
+    """An array on the host."""
+    return np.full(shape, value)
+
+
+JOINT = "all"  # the name of factors that are one array
+
+
+def joined(names: Iterable[str], factors: Mapping[str, Any], *, lanes: bool = False) -> dict[str, Any]:
+    """These factors, one after the other, as one array (of each lane).
+
+    >>> joined(("A", "B"), {"A": np.ones((1, 2)), "B": np.zeros(1)})
+    {'all': array([1., 1., 0.])}
+    """
+    chosen = [factors[a] for a in names]
+    kept = chosen[0].shape[:lanes]
+    return {JOINT: library(chosen[0]).concatenate([z.reshape(*kept, -1) for z in chosen], axis=-1)}
+
+
+def parted(shapes: Mapping[str, tuple[int, ...]], factors: Mapping[str, Any]) -> dict[str, Any]:
+    """The factors of these shapes that :func:`joined` made one array.
+
+    >>> parted({"A": (1, 2), "B": (1,)}, {"all": np.array([1.0, 1.0, 0.0])})
+    {'A': array([[1., 1.]]), 'B': array([0.])}
+    """
+    whole, parts, end = factors[JOINT], dict[str, Any](), 0
+    for a, shape in shapes.items():
+        start, end = end, end + prod(shape)
+        parts[a] = whole[..., start:end].reshape(*whole.shape[:-1], *shape)
+    return parts
 
 
 class LaneArrays:
@@ -32,8 +67,11 @@ class LaneArrays:
         self._done = 0  # steps before they were recorded
         self._waits = False  # for the device: such steps are not recorded
         self._form: Any = None
-        self._taken = torch.zeros(lanes, dtype=torch.float64, device=place)
-        self._controls = torch.zeros(controls, lanes, dtype=torch.float64, device=place)
+        self._told = torch.zeros(1 + controls, lanes, dtype=torch.float64, device=place)
+        self._taken, self._controls = self._told[0], self._told[1:]
+        # Page-locked, so that the host does not wait for the copy. It is done before the host writes there again:
+        # before that, the host reads what the device has made of it.
+        self._here = torch.zeros(1 + controls, lanes, dtype=torch.float64, pin_memory=device.where != "cpu")
         self._bounds = torch.zeros(lanes, dtype=torch.float64, device=place)
 
     def load(self, trees: Sequence[Tree]) -> None:
@@ -42,22 +80,22 @@ class LaneArrays:
         for tree, own in zip(trees, leaves, strict=True):
             form = flattened(tree, own)
         leaves += [leaves[0]] * (self._lanes - len(leaves))
-        flat = self._flat(list(zip(*leaves, strict=True)))
+        flat = self._flat([one for row in zip(*leaves, strict=True) for one in row])
         if self._form is None:
             self._form, self._shapes = form, [np.shape(leaf) for leaf in leaves[0]]
-            torch, place = self._device.torch, self._device.place
-            lane = torch.arange(self._lanes, device=place)
-            self._lane_of = torch.cat([lane.repeat_interleave(prod(shape)) for shape in self._shapes])
-            self._now, self._next = torch.empty_like(flat), torch.empty_like(flat)
+            lanes = [np.arange(self._lanes).repeat(prod(shape)) for shape in self._shapes]
+            self._lane_of = self._device.put(np.concatenate(lanes))
+            self._now, self._next = flat, flat.clone()
+            return
         self._now.copy_(flat)
         self._next.copy_(flat)
 
     def proposed(self, taken: Sequence[bool], controls: Sequence[Sequence[float]]) -> list[float]:
         """The bounds of the next proposals, after the last ones were taken or not. One copy to the host."""
-        torch = self._device.torch
-        self._taken.copy_(torch.tensor(taken, dtype=torch.float64))
-        self._controls.copy_(torch.tensor(controls, dtype=torch.float64).T)
-        if self._done < EAGER:
+        self._tell(taken, controls)
+        if self._done < EAGER - 1:
+            self._step()
+        elif self._done < EAGER:
             _, self._waits = watched(self._step)
         else:
             if self._done == EAGER and not self._waits:
@@ -70,10 +108,18 @@ class LaneArrays:
 
     def fetched(self, taken: Sequence[bool]) -> list[Tree]:
         """The arrays of each lane on the host, after its last proposal was taken or not."""
-        self._taken.copy_(self._device.torch.tensor(taken))
+        self._tell(taken)
         self._take()
         parts = [part.numpy() for part in self._parts(self._now.cpu())]
         return [rebuilt(self._form, (part[n].copy() for part in parts)) for n in range(self._lanes)]
+
+    def _tell(self, taken: Sequence[bool], controls: Sequence[Sequence[float]] = ()) -> None:
+        """Copy the decisions of the host to the device."""
+        here = self._here.numpy()
+        here[0] = taken
+        if controls:
+            here[1:] = np.array(controls, dtype=np.float64).T
+        self._told.copy_(self._here, non_blocking=True)
 
     def _step(self) -> None:
         """Take the last proposals, and make the next ones. Nothing is copied to the host."""
@@ -81,27 +127,24 @@ class LaneArrays:
         tree, bounds = self._make(rebuilt(self._form, self._parts(self._now)), self._controls)
         leaves: list[Any] = []
         flattened(tree, leaves)
-        self._next.copy_(self._device.torch.cat([leaf.reshape(-1) for leaf in leaves]))
+        self._device.torch.cat([leaf.reshape(-1) for leaf in leaves], out=self._next)
         self._bounds.copy_(bounds)
 
     def _take(self) -> None:
         taken = self._taken.index_select(0, self._lane_of) > 0
-        self._now.copy_(self._device.torch.where(taken, self._next, self._now))
+        self._device.torch.where(taken, self._next, self._now, out=self._now)
 
     def _parts(self, flat: Any) -> Iterator[Any]:
         """The arrays, each with the lanes along its first axis."""
         parts = flat.split([self._lanes * prod(shape) for shape in self._shapes])
         return (part.reshape(self._lanes, *shape) for part, shape in zip(parts, self._shapes, strict=True))
 
-    def _flat(self, rows: Sequence[Sequence[Any]]) -> Any:
-        """All entries, by array and lane, in a single copy to the device if all are on the host."""
-        torch, place = self._device.torch, self._device.place
-        parts = [torch.stack([_tensor(torch, one) for one in row]).reshape(-1) for row in rows]
-        if all(part.device == parts[0].device for part in parts):
-            return torch.cat(parts).to(place)
-        return torch.cat([part.to(place) for part in parts])
-
-
-def _tensor(torch: Any, leaf: Any) -> Any:
-    """A leaf as a tensor; arrays of the host are copied, for PyTorch warns of those that cannot be written to."""
-    return leaf if isinstance(leaf, torch.Tensor) else torch.tensor(leaf, dtype=torch.float64)
+    def _flat(self, leaves: Sequence[Any]) -> Any:
+        """All entries; those on the host are copied to the device together."""
+        torch, tensor = self._device.torch, self._device.torch.Tensor
+        host = [np.asarray(leaf, dtype=np.float64).reshape(-1) for leaf in leaves if not isinstance(leaf, tensor)]
+        copied = self._device.put(np.concatenate([np.empty(0), *host]))
+        if len(host) == len(leaves):
+            return copied
+        parts = iter(copied.split([len(one) for one in host]))
+        return torch.cat([leaf.reshape(-1) if isinstance(leaf, tensor) else next(parts) for leaf in leaves])

@@ -12,6 +12,7 @@ import numpy as np
 from pltf.data.numeric import frozen
 from pltf.devices import Device
 from pltf.engines.base import Number
+from pltf.engines.either import added
 from pltf.engines.torch.launch import launched, power_of_two
 from pltf.gamma import Array, Gamma
 from pltf.inference.algebra.arrays import ArrayAlgebra, newton
@@ -91,13 +92,18 @@ class DeviceAlgebra(ArrayAlgebra):
 
     def _best_means(self, C: Any, exposure: Any, prior: Gamma, groups: Groups, limits: tuple[float, float]) -> Any:
         """B by one kernel, whose programs iterate over one group each; nothing is copied to the host."""
-        zeros, entries = C.new_zeros(groups.value_shape), math.prod(groups.shape) // groups.count
-        A, B = zeros + self._of(prior, "shape"), zeros + self._of(prior, "mean")
+        entries = math.prod(groups.shape) // groups.count
+        A, B = (self._filled(groups.value_shape, self._of(prior, part)) for part in ("shape", "mean"))
         rows = [one.permute((*groups.apart, *groups.shared)).contiguous() for one in (C, exposure)]
         block = min(power_of_two(entries), MOST_AT_A_TIME)
         warps = max(block // AT_A_TIME, 1)
         self._launch("best_means", (groups.count,), *rows, A, B, *limits, entries, BLOCK=block, num_warps=warps)
         return B
+
+    def _filled(self, shape: tuple[int, ...], value: Any) -> Any:
+        """A new array of one value, or of an array that broadcasts to it."""
+        here = {"dtype": self._on.torch.float64, "device": self._on.place}
+        return self._on.torch.full(shape, value, **here) if isinstance(value, float) else value.expand(shape).clone()
 
     def _best_mean(self, C: Any, exposure: Any, prior: Gamma, limits: tuple[float, float]) -> float:
         """B of a large factor that shares one mean: the sums are copied to the host at each Newton step."""
@@ -214,13 +220,13 @@ class DeviceAlgebra(ArrayAlgebra):
         return self._combined(shares, by_factor, longest)
 
     def _lower(self, rows: Mapping[str, Any], weight: Factors) -> Any:
-        """The inner products of each row with those before it and itself."""
-        total: Any = 0.0
+        """The inner products of each row with those before it and itself; the others are not set."""
+        parts = []
         for name, own in rows.items():
             sums = self._sums_of(own[0], len(own) ** 2)
             self._run("gram", *self._seven(own), weight[name], sums, like=own[0], K=len(own))
-            total = self._over_programs(sums, len(own) ** 2) + total
-        return total.unflatten(-1, (len(own), len(own)))
+            parts.append(self._over_programs(sums, len(own) ** 2))
+        return added(parts).unflatten(-1, (len(own), len(own)))
 
     def _combined(self, shares: Any, rows: Mapping[str, Any], longest: float) -> Factors:
         """The sum of the rows, each times its share."""
@@ -277,7 +283,8 @@ class DeviceAlgebra(ArrayAlgebra):
 
     def _over_programs(self, sums: Any, each: int = 1) -> Any:
         """The total of each sum that programs made, and of each lane if there are any: (lanes, sums)."""
-        total = sums.reshape(self._lanes or 1, -1, each).sum(1)
+        parts = sums.reshape(self._lanes or 1, -1, each)
+        total = parts[:, 0] if parts.shape[1] == 1 else parts.sum(1)
         return total[0] if self._lanes is None else total
 
     def _like(self, array: Any) -> Any:
@@ -285,9 +292,9 @@ class DeviceAlgebra(ArrayAlgebra):
         return self._on.torch.empty(array.shape, dtype=array.dtype, device=array.device)
 
     def _sums_of(self, array: Any, each: int = 1) -> Any:
-        """An array for the sums of all programs over an array; entries that no program writes are 0."""
+        """An empty array for the sums of all programs over an array."""
         count = (self._lanes or 1) * self._programs(array) * each
-        return self._on.torch.zeros(count, dtype=array.dtype, device=array.device)
+        return self._on.torch.empty(count, dtype=array.dtype, device=array.device)
 
     @staticmethod
     def _seven(rows: Sequence[Any]) -> list[Any]:

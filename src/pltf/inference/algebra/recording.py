@@ -2,7 +2,8 @@
 
 An iteration launches some hundred kernels, and preparing each takes Python longer than many take to run. What is
 recorded must not wait for the device. Its arrays have fixed places: a replay copies its arguments there, and its
-results from there, which pays while factors are small.
+results from there, which pays while factors are small. Both lie in one flat array each. Arguments that are results of
+the last replay, as in most iterations, are known as such and copied at once.
 """
 
 from __future__ import annotations
@@ -13,19 +14,16 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import chain
-from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pltf.devices import Device
+from pltf.inference.algebra.flat import ALIGNED, Origin, Run, Tree, places_of, reader
 
 EAGER = 2  # times a part is computed as usual before it is recorded: the first compiles kernels and fills caches
 MOST_ENTRIES = 1 << 22  # of the arguments: launching kernels takes less time than copying more than that
 SPARE = 1 << 28  # bytes of unused memory that PyTorch gives back before a recording takes its own
-ALIGNED = 2  # numbers: Triton compiles a kernel once more for arrays that do not begin at a multiple of 16 bytes
-
-Tree = Any  # nested mappings and tuples of tensors and numbers
 
 
 class Recordings:
@@ -35,6 +33,7 @@ class Recordings:
         self.device, self._graphs, self._lock = device, Graphs(device), threading.Lock()
         self._done: dict[Hashable, int] = {}  # how often a part was computed without a recording
         self._made: dict[Hashable, Recording] = {}
+        self._known: dict[Hashable, Way] = {}  # the recordings by where their arguments come from
         self._unfit: set[Hashable] = set()  # parts that wait for the device
         self.batches: dict[int, Any] = {}  # of the problem, by their lanes
 
@@ -45,25 +44,35 @@ class Recordings:
 
     def replayed(self, key: Hashable, work: Callable[..., Tree], given: Tree) -> Tree:
         """``work(*given)``, from a recording after the first times."""
+        origin = Origin(given)
+        way = self._known.get((key, origin.mark)) if origin.known else None
+        if way is not None:
+            with self._lock:
+                return way.recording.replay_from(origin, way)
         leaves: list[Any] = []
         form = flattened(given, leaves)
-        key = key, form
-        if key in self._unfit or not _worth(leaves):
+        full = key, form
+        if full in self._unfit or not _worth(leaves):
             return work(*given)
-        done = self._done[key] = self._done.get(key, 0) + 1
-        if done <= EAGER:
+        done = self._done[full] = self._done.get(full, 0) + 1
+        if done < EAGER:
+            return work(*given)
+        if done == EAGER:
             found, waits = watched(lambda: work(*given))
-            if waits and done == EAGER:
-                self._unfit.add(key)
+            if waits:
+                self._unfit.add(full)
             return found
         with self._lock:
             try:
-                if key not in self._made:
-                    self._made[key] = Recording(self._graphs, work, leaves, form)
+                if full not in self._made:
+                    self._made[full] = Recording(self._graphs, work, leaves, form)
             except RuntimeError:  # of CUDA
-                self._unfit.add(key)
+                self._unfit.add(full)
             else:
-                return self._made[key].replay(leaves)
+                made = self._made[full]
+                if origin.known:
+                    self._known[key, origin.mark] = made.way_from(origin)
+                return made.replay(leaves)
         return work(*given)
 
 
@@ -107,38 +116,65 @@ class Recording:
     def __init__(self, graphs: Graphs, work: Callable[..., Tree], leaves: Sequence[Any], form: Hashable) -> None:
         self._graphs, self._torch = graphs, graphs.device.torch
         here = {"dtype": self._torch.float64, "device": graphs.device.place}
-        self._given = [self._torch.empty(_shape(leaf), **here) for leaf in leaves]
+        places, size = places_of([_shape(leaf) for leaf in leaves])
+        self._inlet = self._torch.zeros(size, **here)  # the arguments
+        given = [place.of(self._inlet) for place in places]
+        numbered = [isinstance(leaf, float) for leaf in leaves]
+        self._tensors = [place for place, number in zip(places, numbered, strict=True) if not number]
+        self._at_numbers = [one for one, number in zip(given, numbered, strict=True) if number]
+        self._numbers: list[float] = []  # that are there now
         self._gap = self._torch.zeros(ALIGNED - 1, **here)  # the graph reads it
 
         def again() -> None:
             found: list[Any] = []
-            self._form = flattened(work(*rebuilt(form, iter(self._given))), found)
+            self._form = flattened(work(*rebuilt(form, iter(given))), found)
             self._shapes = [tuple(tensor.shape) for tensor in found]
             padded = ((tensor.reshape(-1), self._gap[: -tensor.numel() % ALIGNED]) for tensor in found)
             self._flat = self._torch.cat(list(chain.from_iterable(padded)))
 
         self._play = graphs.recorded(again)
+        self._read: Callable[[Any], Tree] | None = None
 
     def replay(self, leaves: Sequence[Any]) -> Tree:
-        """The results for these arguments, in arrays of their own."""
+        """The results for these arguments, in an array of their own."""
+        tensors = [leaf for leaf in leaves if not isinstance(leaf, float)]
+        places = [place.of(self._inlet) for place in self._tensors]
+        numbers = [leaf for leaf in leaves if isinstance(leaf, float)]
+        return self._played(lambda: self._torch._foreach_copy_(places, tensors), numbers)
+
+    def replay_from(self, origin: Origin, way: Way) -> Tree:
+        """As :meth:`replay`, for arguments that lie in flat arrays."""
+
+        def fill() -> None:
+            for run, place in way.copies:
+                place.copy_(origin.flats[run.flat].narrow(0, run.start, run.size))
+
+        return self._played(fill, origin.numbers)
+
+    def way_from(self, origin: Origin) -> Way:
+        """How arguments of this origin come here."""
+        runs = origin.runs(self._tensors)
+        return Way(self, [(run, self._inlet.narrow(0, run.there, run.size)) for run in runs])
+
+    def _played(self, fill: Callable[[], None], numbers: list[float]) -> Tree:
         with self._graphs.in_turn():
-            self._fill(leaves)
+            fill()
+            if numbers != self._numbers:
+                for place, number in zip(self._at_numbers, numbers, strict=True):
+                    place.fill_(number)
+                self._numbers = numbers
             self._play()
             flat = self._flat.clone()
-        sizes = [prod(shape) for shape in self._shapes]
-        parts = flat.split([size + -size % ALIGNED for size in sizes])
-        arrays = (part[:size].view(shape) for part, size, shape in zip(parts, sizes, self._shapes, strict=True))
-        return rebuilt(self._form, arrays)
+        if self._read is None:
+            self._read = reader(self._form, iter(places_of(self._shapes)[0]))
+        return self._read(flat)
 
-    def _fill(self, leaves: Sequence[Any]) -> None:
-        tensors, places = [], []
-        for leaf, place in zip(leaves, self._given, strict=True):
-            if isinstance(leaf, float):
-                place.fill_(leaf)
-            else:
-                tensors.append(leaf)
-                places.append(place)
-        self._torch._foreach_copy_(places, tensors)
+
+class Way(NamedTuple):
+    """A recording, and the copies of its arguments from where they come from to where it reads them."""
+
+    recording: Recording
+    copies: Sequence[tuple[Run, Any]]
 
 
 class Graphs:
@@ -150,14 +186,14 @@ class Graphs:
     def __init__(self, device: Device) -> None:
         self.device = device
         self._pool: Any = None
-        self._used: Any = None  # event after the last use, which may be on another stream
+        self._used: Any = None  # the stream of the last use
 
     def recorded(self, work: Callable[[], None]) -> Callable[[], None]:
         """The function that replays ``work``, which must not wait for the device."""
         if self.device.where == "cpu":
             return work
         torch, place = self.device.torch, self.device.place
-        if torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place) > SPARE:
+        if self.device.unused > SPARE:
             torch.cuda.empty_cache()
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
@@ -176,17 +212,17 @@ class Graphs:
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
-        """Replay a graph, and use its results, after the last replay."""
-        if self.device.where == "cpu":
-            yield
-            return
-        cuda = self.device.torch.cuda
-        with cuda.device(self.device.place):
-            if self._used is not None:
-                self._used.wait()
-            yield
-            self._used = cuda.Event()
-            self._used.record()
+        """Replay a graph, and use its results, after the last replay.
+
+        Work of one stream is done in order, so only another stream has to wait: for all that was put on the last one.
+        Copies and replays use the device of their arrays and its current stream, whatever device is the current one.
+        """
+        if self.device.where != "cpu":
+            stream = self.device.torch.cuda.current_stream(self.device.place)
+            if self._used is not None and self._used != stream:
+                stream.wait_stream(self._used)
+            self._used = stream
+        yield
 
 
 _one = threading.Lock()
@@ -235,14 +271,15 @@ def flattened(tree: Tree, leaves: list[Any]) -> Hashable:
     >>> rebuilt(form, iter(["a", "b"]))
     ({'A': 'a'}, None, 'b')
     """
+    if hasattr(tree, "shape") or isinstance(tree, float):  # first: most are, and to ask for mappings takes longest
+        leaves.append(tree)
+        return "leaf", _shape(tree), ()
     if isinstance(tree, Mapping):
         return dict, tuple(tree), tuple(flattened(one, leaves) for one in tree.values())
     if isinstance(tree, tuple):
         return type(tree), (), tuple(flattened(one, leaves) for one in tree)
-    if tree is None or isinstance(tree, int):
-        return None, tree, ()
-    leaves.append(tree)
-    return "leaf", _shape(tree), ()
+    assert tree is None or isinstance(tree, int)
+    return None, tree, ()
 
 
 def rebuilt(form: Any, leaves: Iterator[Any]) -> Tree:
