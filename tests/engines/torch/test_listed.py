@@ -155,8 +155,8 @@ def test_cells_beyond_32_bits() -> None:
     from pltf.engines.torch.listed_kernels import COUNTS, cp_sums
 
     count, tail = 2**32 + 3, 3
-    positions = _untouched(2 * count, torch.int32).view(2, count)
-    x = _untouched(count, torch.float32)
+    positions = untouched(2 * count, torch.int32).view(2, count)
+    x = untouched(count, torch.float32)
     positions[0, -tail:], positions[1, -tail:] = torch.tensor([1, 2, 2]), torch.tensor([3, 3, 4])
     x[-tail:] = torch.tensor([2.0, 5.0, 1.0])
     table = torch.tensor(np.random.default_rng(0).random((5, 4)) + 0.5, dtype=torch.float32)
@@ -173,7 +173,7 @@ def test_cells_beyond_32_bits() -> None:
     assert float(logs) == pytest.approx(-(counts * np.log(ratio)).sum(), abs=1e-6 * counts.sum())
 
 
-def _untouched(entries: int, dtype: Any) -> Any:
+def untouched(entries: int, dtype: Any) -> Any:
     """Zeros that take no memory until they are written."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
     return torch.frombuffer(mmap.mmap(-1, entries * dtype.itemsize, flags=flags), dtype=dtype)
