@@ -41,8 +41,8 @@ def _joint(
 ) -> Asked:
     """The first factor is wanted."""
     of = POINTERS[dtype]
-    types = {**LISTS, "x": of, "table": of, "bases": "*i64", "columns": "*i32", "offsets": "*i32", "parts": of}
-    types |= {"log_terms": "*fp64", "stride": "i64", "latent": "i32", "kept": "i32"}
+    types = {**LISTS, "x": of, "table": of, "bases": "*i64", "columns": "*i32", "offsets": "*i32"}
+    types |= {"members": "*i32", "parts": of, "log_terms": "*fp64", "stride": "i64", "latent": "i32", "kept": "i32"}
     constants: dict[str, Any] = joint_tile(latent, kept, np.dtype(dtype).itemsize)
     warps = constants.pop("num_warps")
     constants |= {"SLOTS": slots, "WANTED": 0, "KIND": kind, "LOG": log and kind != ONES}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
+import pltf
+from pltf.engines import registry
 from pltf.engines.torch import cp_passes, joint_passes, row_lists, sums
 from pltf.engines.torch.blocks import BlockPasses, cells_tree, leaves_of
 from pltf.engines.torch.joint_passes import JointPasses
@@ -79,6 +82,15 @@ def test_longer_joint_axes_and_allocation_go_through_contractions() -> None:
     assert isinstance(TorchListedEngine(drawing, cells, KERNELS)._passes, BlockPasses)
 
 
+def test_exposures_of_sampled_fits_use_the_kernel() -> None:
+    model, cells = pltf.tucker(ranks=(2, 2, 2)), np.array([[0, 0, 0], [1, 2, 3]])
+    seen = pltf.observe((cells, [1.0, 2.0]), shape=(2, 3, 4), missing=[[1, 1, 1]])
+    plan = model.plan(seen, engine="sparse", method="gibbs")
+    engine: Any = registry.tensor_engine(plan.equations[0], seen, KERNELS)
+    by_role = [type(part.engine._passes) for part in engine._parts if isinstance(part.engine, TorchListedEngine)]
+    assert by_role == [BlockPasses, JointPasses]
+
+
 def test_latent_indices_of_one_factor_do_not_lengthen_the_joint_axis() -> None:
     task, cells, factors = problem("ips,jqt,pq->ij", (3, 4), 9, p=3, q=2, s=40, t=50)
     engine = TorchListedEngine(task, cells, KERNELS)
@@ -103,9 +115,10 @@ def test_cells_and_tables_beyond_32_bits() -> None:
     bases, widths = torch.tensor([0, columns]), torch.full((2,), columns, dtype=torch.int32)
     offsets = torch.arange(columns, dtype=torch.int32).repeat(2, 1)
     parts, logs = torch.empty(1, columns), torch.empty(1, dtype=torch.float64)
-    arrays = starts, owners, positions, None, x, table, bases, widths, offsets, parts, logs, count, columns, columns
-    sizes = {"SLOTS": (OWNER, 0), "WANTED": 0, "KIND": COUNTS, "LOG": True}
-    launched(KERNELS, joint_sums, (1,), *arrays, **sizes, **joint_passes.joint_tile(columns, columns, 4))
+    arrays = starts, owners, positions, None, x, table, bases, widths, offsets, None, parts, logs
+    sizes: dict[str, Any] = {"SLOTS": (OWNER, 0), "WANTED": 0, "KIND": COUNTS, "LOG": True}
+    sizes |= joint_passes.joint_tile(columns, columns, 4)
+    launched(KERNELS, joint_sums, (1,), *arrays, count, columns, columns, **sizes)
     P = torch.stack([first, last, last]).double().numpy()
     ratio = np.array([2.0, 5.0, 1.0]) / (P @ a.double().numpy())
     np.testing.assert_allclose(parts[0].numpy(), ratio @ P, rtol=1e-6)
@@ -139,13 +152,16 @@ def test_passes_take_the_memory_that_is_planned(name: str) -> None:
 
 
 def test_columns_along_the_joint_axis() -> None:
-    task, _, _ = problem("ip,jqp,pqr,kr->ijk", (2, 3, 4), 9, p=2, q=3, r=2)
+    task, _, _ = problem("ip,jqp,prq,kr->ijk", (2, 3, 4), 9, p=2, q=3, r=2)
     leaves = leaves_of(task, cells_tree(task))
-    for wanted, leaf in enumerate(leaves):
-        offsets = joint_passes.joint_offsets(leaves, wanted, task)
-        assert offsets.shape == (4, 16)
-        np.testing.assert_array_equal(offsets[wanted, :12].reshape(leaf.columns, -1)[:, 0], np.arange(leaf.columns))
-        assert len({*map(tuple, offsets[:, :12].T.tolist())}) == 12
+    along = joint_passes.joint_columns(leaves, task.sizes)
+    assert along.shape == (4, 12)
+    np.testing.assert_array_equal(along[2], np.arange(12))
+    assert len(set(zip(along[0], along[1], along[3], strict=True))) == 12
+    for leaf, columns in zip(leaves, along, strict=True):
+        members = joint_passes.members_of(columns)[: leaf.columns]
+        for column, some in enumerate(members):
+            np.testing.assert_array_equal(some[some >= 0], np.flatnonzero(columns == column))
 
 
 def long_row(dtype: str) -> NDArray[np.float64]:

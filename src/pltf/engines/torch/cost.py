@@ -46,7 +46,7 @@ def way_seconds(task: Task, name: str) -> float:
     facts = task.facts
     lists = {LISTED: facts.positive, STORED: facts.positive, HOLES: facts.missing, OBSERVED: facts.observed}
     if name in lists:
-        return _list(task, lists[name])
+        return _list(task if name in (LISTED, STORED) else task.uncounted, lists[name])
     if name == DENSE:
         return _array(task, 3, task.dtype.itemsize)
     return 0.0 if name == CLOSED_FORM else 2 * _array(task, 2, 1)  # exposures for both sides of the root, in float64

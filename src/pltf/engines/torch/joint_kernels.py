@@ -40,7 +40,8 @@ def joint_sums(
     table,  # all tables, end to end
     bases,  # (factors,) start of row 0 of each table
     columns,  # (factors,)
-    offsets,  # (factors, JOINT) column of each table along the joint axis, whose first index is the wanted factor's
+    offsets,  # (factors, JOINT) column of each table along the joint axis
+    members,  # (KEPT, REST) joint positions of the wanted factor's columns, filled up with -1; not read if REST is 1
     parts,  # (chunks, kept) out: sums of each chunk
     log_terms,  # (chunks,) out, in float64, if LOG
     stride,  # cells
@@ -97,13 +98,10 @@ def joint_sums(
         sums += ratio[:, None] * P
     found = tl.sum(sums, axis=0) * same
     if REST == 1:
-        tl.store(parts + chunk * kept + j, found, mask=j < kept)
+        tl.store(parts + chunk * kept + tl.load(offsets + WANTED * JOINT + j), found, mask=j < latent)
     else:
-        k, rest = tl.arange(0, KEPT), tl.arange(0, REST)
-        others = latent // kept
-        inside = (k < kept)[:, None] & (rest < others)[None, :]
-        at = tl.where(inside, k[:, None] * others + rest[None, :], 0)
-        each = tl.reshape(tl.gather(found, tl.reshape(at, (KEPT * REST,)), 0), (KEPT, REST))
-        tl.store(parts + chunk * kept + k, tl.sum(tl.where(inside, each, 0.0), axis=1), mask=k < kept)
+        k, at = tl.arange(0, KEPT), tl.load(members + tl.arange(0, KEPT * REST))
+        each = tl.where(at < 0, 0.0, tl.gather(found, tl.maximum(at, 0), 0))
+        tl.store(parts + chunk * kept + k, tl.sum(tl.reshape(each, (KEPT, REST)), axis=1), mask=k < kept)
     if LOG:
         tl.store(log_terms + chunk, tl.sum(logs, axis=0))

@@ -72,8 +72,10 @@ class JointPasses:
         self._keys = keys_of(self._leaves)
         self._lists = sorted_lists(task, cells, device, copies, self._keys)
         self._bases, self._columns = self._tables_at()
-        offsets = [joint_offsets(self._leaves, n, task) for n in range(task.n_factors)]
-        self._offsets = [device.put(each, device.torch.int32) for each in offsets]  # by wanted factor
+        along = joint_columns(self._leaves, task.sizes)
+        filled = np.pad(along, ((0, 0), (0, power_of_two(self._latent) - self._latent)))
+        self._offsets = device.put(filled, device.torch.int32)
+        self._members = [device.put(members_of(columns), device.torch.int32) for columns in along]
 
     def counts(
         self, factors: Mapping[str, Tensor], names: Collection[str], log: bool, key: Key = None
@@ -111,7 +113,7 @@ class JointPasses:
         parts = table.new_empty((one.n_chunks, leaf.columns))
         logs, stride = one.log_terms(log), one.positions.shape[1]
         arrays = (one.starts, one.owners, one.positions, one.order, one.x, table)
-        tables = (self._bases, self._columns, self._offsets[n])
+        tables = (self._bases, self._columns, self._offsets, self._members[n])
         sizes = {"SLOTS": self._slots(one), "WANTED": n, "KIND": kind, "LOG": log, **self._tile(leaf, table)}
         operands = (*arrays, *tables, parts, logs, stride, self._latent, leaf.columns)
         launched(self._device, joint_sums, (one.n_chunks,), *operands, **sizes)
@@ -147,14 +149,23 @@ class JointPasses:
         return joint_tile(self._latent, leaf.columns, table.dtype.itemsize)
 
 
-def joint_offsets(leaves: list[Leaf], wanted: int, task: Task) -> NDArray[np.intp]:
-    """Column of every table along the joint axis, which begins with the latent indices of the wanted factor.
+def joint_columns(leaves: list[Leaf], sizes: Mapping[str, int]) -> NDArray[np.intp]:
+    """Column of every table along the joint axis, in the order of the widest table, to read its entries in order."""
+    widest_first = sorted(leaves, key=lambda leaf: -leaf.columns)
+    latent = tuple(dict.fromkeys(index for leaf in widest_first for index in leaf.latent))
+    return np.stack([columns_along(leaf.latent, latent, sizes) for leaf in leaves])
 
-    The axis is filled up to a power of two: (factors, joint positions).
+
+def members_of(columns: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The joint positions of each column of a table, filled up to powers of two with -1.
+
+    >>> members_of(np.array([0, 1, 2, 0, 1, 2])).tolist()
+    [[0, 3], [1, 4], [2, 5], [-1, -1]]
     """
-    latent = tuple(dict.fromkeys(index for leaf in (leaves[wanted], *leaves) for index in leaf.latent))
-    columns = np.stack([columns_along(leaf.latent, latent, task.sizes) for leaf in leaves])
-    return np.pad(columns, ((0, 0), (0, power_of_two(columns.shape[1]) - columns.shape[1])))
+    kept = int(columns.max()) + 1
+    members = np.argsort(columns, kind="stable").reshape(kept, -1)
+    missing = [(0, power_of_two(size) - size) for size in members.shape]
+    return np.pad(members, missing, constant_values=-1)
 
 
 def columns_along(held: Indices, latent: Indices, sizes: Mapping[str, int]) -> NDArray[np.intp]:

@@ -43,6 +43,7 @@ def list_bytes(task: Task, cells: int, device: Device, *, counted: bool, copies:
     >>> round(kernels.held / 1e9, 1), round(kernels.flight / 1e9, 1)
     (3.6, 1.0)
     """
+    task = task if counted else task.uncounted
     memory = _fused if is_fused(task, device) else _joint if is_joint(task, device) else _in_blocks
     return memory(task, cells, device, counted, copies)
 
@@ -92,8 +93,8 @@ def _sorted_lists(
 
 
 def _offset_bytes(task: Task) -> int:
-    """Memory of the columns of all tables along the joint axis, for each wanted factor."""
-    return task.n_factors * (4 * task.n_factors * power_of_two(joint_size(task)) + 2 * WIDE)
+    """Memory of the columns of all tables along the joint axis, and of the joint positions of all columns."""
+    return task.n_factors * (4 * (1 + 4) * power_of_two(joint_size(task)) + 2 * WIDE)
 
 
 def _in_blocks(task: Task, cells: int, device: Device, counted: bool, copies: str) -> ListBytes:
