@@ -145,17 +145,18 @@ def tile(rank: int, dtype: np.dtype[Any]) -> dict[str, int]:
     """
     width = width_of(rank)
     components = power_of_two(width)
-    return {"WIDTH": width, "COMPONENTS": components, **cells_by(components, TILE // dtype.itemsize)}
+    entries = TILE // dtype.itemsize
+    return {"WIDTH": width, "COMPONENTS": components, **cells_by(components, entries, entries)}
 
 
-def cells_by(columns: int, entries: int) -> dict[str, int]:
-    """Cells that a program processes at a time, and its warps, each of which has so many entries.
+def cells_by(columns: int, entries: int, most: int) -> dict[str, int]:
+    """Cells that a program processes at a time, for about so many entries; and its warps, for at most so many in each.
 
-    >>> cells_by(32, 512), cells_by(1024, 512)
-    ({'CELLS': 16, 'num_warps': 1}, {'CELLS': 4, 'num_warps': 8})
+    >>> cells_by(32, 512, 512), cells_by(1024, 512, 512), cells_by(1024, 512, 1024)
+    ({'CELLS': 16, 'num_warps': 1}, {'CELLS': 4, 'num_warps': 8}, {'CELLS': 4, 'num_warps': 4})
     """
     cells = min(max(entries // columns, LEAST), MOST)
-    return {"CELLS": cells, "num_warps": max(cells * columns // entries, 1)}
+    return {"CELLS": cells, "num_warps": max(cells * columns // most, 1)}
 
 
 def drawing_tile(rank: int) -> dict[str, int]:

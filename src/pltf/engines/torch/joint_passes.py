@@ -31,7 +31,7 @@ from pltf.engines.torch.row_lists import Modes, RowList, sorted_lists
 from pltf.engines.ways import Task
 
 LONGEST = 1024  # largest joint axis of a program
-TILE = 4096  # bytes of cells times joint positions per warp
+TILE, PER_WARP = 1024, 4096  # bytes of cells times joint positions of a program, if possible; at most in each warp
 
 
 def is_joint(task: Task, device: Device) -> bool:
@@ -186,8 +186,8 @@ def joint_tile(latent: int, kept: int, itemsize: int) -> dict[str, Any]:
     """Tile of a ``joint_sums`` program, for a factor with so many columns: some cells by the joint axis.
 
     >>> joint_tile(60, 10, 4)
-    {'JOINT': 64, 'KEPT': 16, 'REST': 8, 'CELLS': 16, 'num_warps': 1}
+    {'JOINT': 64, 'KEPT': 16, 'REST': 8, 'CELLS': 4, 'num_warps': 1}
     """
     joint = power_of_two(latent)
     sizes = {"JOINT": joint, "KEPT": power_of_two(kept), "REST": power_of_two(latent // kept)}
-    return {**sizes, **cells_by(joint, TILE // itemsize)}
+    return {**sizes, **cells_by(joint, TILE // itemsize, PER_WARP // itemsize)}
