@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import pltf
 from pltf.engines import dense_cp, parts
 from pltf.engines import plan as planning
-from pltf.engines.torch import blocks, cp_lists, plain, sums
+from pltf.engines.torch import blocks, plain, row_lists, sums
 from tests.reference import Array, Reference
 
 OBSERVED = ("user", "place", "act", "w")
@@ -131,5 +131,5 @@ def cut_small(patch: pytest.MonkeyPatch, size: int) -> None:
     for name in ("LEAST_CELLS", "MOST_CELLS", "LEAST_MASK_CELLS"):
         patch.setattr(dense_cp, name, max(1, size // 16))
     patch.setattr(blocks, "HOST_BYTES", 32 * size)
-    patch.setattr(cp_lists, "MOST_CELLS", max(2, size // 32))
+    patch.setattr(row_lists, "MOST_CELLS", max(2, size // 32))
     patch.setattr(sums, "MOST_PARTS", 2)

@@ -31,13 +31,15 @@ PLAIN_SWEEPS = {
     "cp, listed, in float32": Problem(CP, listed(CUBE), {"dtype": "float32"}),
     "cp, missing unlisted": Problem(CP, listed(CUBE, unlisted="missing")),
     "tucker, listed": Problem(TUCKER, listed(TABLE[:, :, None] + np.ones(2)), {"engine": "sparse"}),
+    "tucker, missing unlisted": Problem(TUCKER, listed(TABLE[:, :, None], unlisted="missing"), {"dtype": "float32"}),
     "coupled": Problem(COUPLED, TWO),
     "links": Problem(CP, (CUBE > 0).astype(int), {"likelihood": "bernoulli"}),
     "arrays as priors": Problem(NMF, TABLE, {"prior": {"W": pltf.Gamma(np.full((8, 1), 0.5), 2.0), "H": FIXED}}),
     "em": Problem(NMF, with_holes(TABLE), {"method": "em"}),
     "map": Problem(NMF, TABLE, {"method": "map"}),
 }
-INTERPRETED_TOO = ("cp in float32", "cp, listed, in float32")  # the interpreter takes milliseconds for each program
+# The interpreter takes milliseconds for each program.
+INTERPRETED_TOO = ("cp in float32", "cp, listed, in float32", "tucker, listed", "tucker, missing unlisted")
 
 
 def copies(problem: Problem, device: str, **options: Any) -> tuple[int, int]:

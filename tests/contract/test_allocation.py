@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from pltf.engines import registry
 from pltf.engines.base import Engine
 from pltf.engines.plan import PRIVATE_BYTES, Plan, plan_tensor
 from pltf.engines.ways import DENSE, LISTED, Task
+from tests.contract import test_engines
 from tests.contract.test_engines import ENGINES, Build, interpreted, reference_log_term
 from tests.reference import Array
 from tests.strategies import Case, cases, cp_cases
@@ -56,6 +57,13 @@ ALLOCATING: Mapping[str, Build] = {
 
 
 MANY = ("array", "sparse, chains", *(name for name in ON_DEVICE if not interpreted(ENGINES[name])))  # for many draws
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _planned() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(test_engines, "ALLOCATES", True)
+        yield
 
 
 @pytest.fixture(params=ALLOCATING, scope="session")

@@ -28,6 +28,7 @@ from tests.stores import in_memory
 from tests.strategies import Case, cases, cp_cases, cut_small
 
 Build = Callable[..., Engine]
+ALLOCATES = False  # whether engines are planned for sampled counts
 
 
 def _built(
@@ -49,7 +50,7 @@ def _built(
     for e in plan.equations:
         by_counts, by_exposure = counts_ways(e.task), exposure_ways(e.task)
         ways = (by_counts[counts or e.task.facts.storage], by_exposure.get(exposure or "closed form", e.exposure))
-        task = replace(e.task, likelihood=case.likelihoods.get(e.name, "poisson"))
+        task = replace(e.task, likelihood=case.likelihoods.get(e.name, "poisson"), allocates=ALLOCATES)
         equations.append(planning.TensorPlan(task, *ways))
     engine = registry.build(replace(plan, equations=tuple(equations), device=device), seen)
     if site != "cpu":

@@ -37,7 +37,7 @@ class Watched(Cuda):
 
 
 def graphs_on(cuda: Cuda) -> Graphs:
-    place: Any = SimpleNamespace(where="cuda:0", place="cuda:0", torch=SimpleNamespace(cuda=cuda))
+    place: Any = SimpleNamespace(where="cuda:0", place="cuda:0", unused=0, torch=SimpleNamespace(cuda=cuda))
     return Graphs(place)
 
 
@@ -96,8 +96,7 @@ def test_a_run_goes_on_from_the_host_to_the_same_bits(options: dict[str, Any]) -
 @pytest.mark.parametrize(("free", "left"), [(9 << 30, (10 << 30) - ASIDE), (0, (1 << 30) - ASIDE), (-1 << 30, 0)])
 def test_memory_that_no_plan_counts_is_left_on_a_gpu(free: int, left: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """1 GB is in PyTorch's cache."""
-    cuda = SimpleNamespace(
-        mem_get_info=lambda _: (free, 16 << 30), memory_reserved=lambda _: 3 << 30, memory_allocated=lambda _: 2 << 30
-    )
+    known = {f"{kind}_bytes": {"all": {"current": held << 30}} for kind, held in (("reserved", 3), ("allocated", 2))}
+    cuda = SimpleNamespace(mem_get_info=lambda _: (free, 16 << 30), memory_stats_as_nested_dict=lambda _: known)
     monkeypatch.setattr(Device, "torch", SimpleNamespace(cuda=cuda, device=str))
     assert Device("cuda:0", kernels=True).memory() == (left, 16 << 30)

@@ -32,6 +32,7 @@ PROBLEMS = {
     "list": Problem(CP, listed(CUBE)),
     "links": Problem(CP, (CUBE > 0).astype(int), {"likelihood": "bernoulli"}),
     "tucker": Problem(TUCKER, TABLE[:, :, None] + np.ones(2)),
+    "tucker list": Problem(TUCKER, listed(TABLE[:, :, None] + np.ones(2)), {"engine": "sparse"}),
     "coupled": Problem(COUPLED, TWO),
     "a fixed factor": Problem(NMF, TABLE, {"fixed": {"H": np.full((2, 6), 0.5)}}),
     "ties": Problem(NMF, TABLE, {"prior": pltf.Gamma(learn="mean", tie="component")}),

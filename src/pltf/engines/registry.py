@@ -123,7 +123,8 @@ def _observed_role(plan: TensorPlan, seen: Observation) -> str:
 
 
 def _listed(plan: TensorPlan, seen: Observation, role: str, where: Where) -> Engine:
-    task, cells = plan.task, CellList(seen, role, plan.task.dtype)
+    task = plan.task if role == "positive" else plan.task.uncounted
+    cells = CellList(seen, role, task.dtype)
     if isinstance(where, Device):
         from pltf.engines.torch.listed import TorchListedEngine
 

@@ -95,6 +95,11 @@ class Task:
         """True if cells are links; None if they are counts (kernels are then compiled without a branch)."""
         return True if self.likelihood == BERNOULLI else None
 
+    @property
+    def uncounted(self) -> Task:
+        """The task for cells without counts, of which only exposures are computed."""
+        return replace(self, allocates=False) if self.allocates else self
+
     @cached_property
     def is_cp(self) -> bool:
         """Whether the fused CP kernels support this equation."""

@@ -19,7 +19,7 @@ import pltf
 from pltf.devices import Device
 from pltf.engines.listed import ListedEngine
 from pltf.engines.lists import CellList
-from pltf.engines.torch import blocks, cp_lists, cp_passes, sums
+from pltf.engines.torch import blocks, cp_passes, row_lists, sums
 from pltf.engines.torch import draws as draws_module
 from pltf.engines.torch.cell_kernels import wide_log
 from pltf.engines.torch.cp_passes import TorchCpPasses
@@ -83,8 +83,8 @@ def test_chunks_pieces_and_permutations_give_the_same_sums(
     monkeypatch: pytest.MonkeyPatch, device: Device, copies: str, largest: int
 ) -> None:
     for module, name, value in (
-        (cp_lists, "MOST_CELLS", 5),
-        (cp_lists, "PIECE", 16),
+        (row_lists, "MOST_CELLS", 5),
+        (row_lists, "PIECE", 16),
         (sums, "MOST_PARTS", 2),
         (sums, "LARGEST", largest),
         (cp_passes, "MOST", 4),
@@ -155,8 +155,8 @@ def test_cells_beyond_32_bits() -> None:
     from pltf.engines.torch.listed_kernels import COUNTS, cp_sums
 
     count, tail = 2**32 + 3, 3
-    positions = _untouched(2 * count, torch.int32).view(2, count)
-    x = _untouched(count, torch.float32)
+    positions = untouched(2 * count, torch.int32).view(2, count)
+    x = untouched(count, torch.float32)
     positions[0, -tail:], positions[1, -tail:] = torch.tensor([1, 2, 2]), torch.tensor([3, 3, 4])
     x[-tail:] = torch.tensor([2.0, 5.0, 1.0])
     table = torch.tensor(np.random.default_rng(0).random((5, 4)) + 0.5, dtype=torch.float32)
@@ -173,7 +173,7 @@ def test_cells_beyond_32_bits() -> None:
     assert float(logs) == pytest.approx(-(counts * np.log(ratio)).sum(), abs=1e-6 * counts.sum())
 
 
-def _untouched(entries: int, dtype: Any) -> Any:
+def untouched(entries: int, dtype: Any) -> Any:
     """Zeros that take no memory until they are written."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
     return torch.frombuffer(mmap.mmap(-1, entries * dtype.itemsize, flags=flags), dtype=dtype)
@@ -362,7 +362,7 @@ def test_float32_draws_from_factors_that_are_not_rounded(device: Device, text: s
     task, cells, factors = problem(text, (4, 5), 15, "float32", r=3)
     wide, _, _ = problem(text, (4, 5), 15, "float64", r=3)
     exact = float(TorchListedEngine(wide, cells, PLAIN).counts(factors).log_term)
-    engine = TorchListedEngine(task, cells, device)
+    engine = TorchListedEngine(replace(task, allocates=True), cells, device)
     assert float(engine.allocate(factors, None, (1,)).log_term) == pytest.approx(exact, rel=1e-12)
     x = cells.whole().x
     assert x is not None

@@ -64,7 +64,7 @@ def test_nearly_the_sums_of_the_host(model: pltf.Model, unlisted: str, dtype: st
 def test_runs_of_any_length_and_order_give_the_same_bits(model: pltf.Model, what: str, kernels: bool) -> None:
     """Whether cells stay on the device or not."""
     data = in_memory(cells("missing", (12, 5, 4)), 5)
-    task = task_of(model, data)
+    task = replace(task_of(model, data), allocates=what == "drawn")
     Z, spec = factors_of(task), spec_of(task, data, there(kernels=kernels))
     key = (3, 1) if what == "drawn" else None
     ask = Ask(EXPOSURE, (what,)) if what in Z else Ask(COUNTS, tuple(Z), log=True, key=key)

@@ -29,6 +29,7 @@ from pltf.engines.lists import CellSource, WholeList
 from pltf.engines.over_lists import Key
 from pltf.engines.torch.cells import Tensor, in_full_precision, ratios
 from pltf.engines.torch.draws import CountDraws
+from pltf.engines.torch.row_lists import flat_rows
 from pltf.engines.torch.sums import SegmentSums, narrow
 from pltf.engines.ways import ALL, Task
 from pltf.notation import Equation, Term
@@ -64,11 +65,13 @@ class Leaf:
         indices = task.equation.factors[number].indices
         held = [index for index in indices if index in observed or index in kept]
         seen = [index for index in indices if index in observed]
-        self.modes = [observed.index(index) for index in seen]
+        self.modes = tuple(observed.index(index) for index in seen)
+        self._shape = task.shape
         self.sizes = [task.sizes[index] for index in seen]
-        self.kept = [task.sizes[index] for index in kept if index != CELL]
+        self.latent = tuple(index for index in kept if index != CELL)
+        self.kept = [task.sizes[index] for index in self.latent]
         self._lone = [axis for axis, index in enumerate(indices) if index not in held]
-        self._axes = [indices.index(index) for index in (*seen, *(index for index in kept if index != CELL))]
+        self._axes = [indices.index(index) for index in (*seen, *self.latent)]
 
     @property
     def rows(self) -> int:
@@ -81,8 +84,9 @@ class Leaf:
         return prod(self.kept)
 
     def table(self, factor: Tensor) -> Tensor:
-        """A factor as (rows, columns)."""
-        return self._with_lone(factor).sum(dim=2)
+        """A factor as (rows, columns); it may be the same memory."""
+        entries = self._with_lone(factor)
+        return entries.sum(dim=2) if self._lone else entries[:, :, 0]
 
     def lying(self, table: Tensor, shape: Sequence[int]) -> Tensor:
         """A table with the axes of its factor, constant along latent indices that were summed."""
@@ -111,10 +115,12 @@ class Leaf:
 
     def rows_of(self, at: Tensor) -> Tensor:
         """The row number of every cell; ``at`` is (modes, cells)."""
-        rows = at[self.modes[0]]
-        for mode, size in zip(self.modes[1:], self.sizes[1:], strict=True):
-            rows = rows.long() * size + at[mode]
-        return rows
+        return flat_rows(at, self.modes, self._shape)
+
+
+def leaves_of(task: Task, tree: Tree) -> list[Leaf]:
+    """The factors of a task as tables."""
+    return [Leaf(task, n, tree.nodes[n]) for n in range(task.n_factors)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +160,7 @@ class BlockPasses:
         self._names = [term.name for term in task.equation.factors]
         self._tree = cells_tree(task)
         self._root = len(self._tree.nodes) - 1
-        self._leaves = [Leaf(task, n, self._tree.nodes[n]) for n in range(len(self._names))]
+        self._leaves = leaves_of(task, self._tree)
         self._list: ListOnDevice = cells.once(("torch", device.where), partial(ListOnDevice, device))
         size = block_of(task, self._tree, device)
         count = self._list.at.shape[1]
@@ -288,7 +294,7 @@ class BlockPasses:
 
     def _grouping(self, number: int, leaf: Leaf) -> Grouping:
         """The grouping of the cells of a block by the rows of a factor, shared by all factors with the same modes."""
-        key = number, tuple(leaf.modes)
+        key = number, leaf.modes
         found = self._groupings.get(key)
         if found is None:
             found = Grouping.of(self._device, leaf.rows_of(self._list.at[:, self._blocks[number]]), leaf.rows)

@@ -7,7 +7,9 @@ from dataclasses import replace
 from pltf.devices import Device
 from pltf.engines.plan import TensorPlan
 from pltf.engines.torch import blocks, dense
-from pltf.engines.torch.blocks import CELL, cells_tree
+from pltf.engines.torch.blocks import CELL, cells_tree, leaves_of
+from pltf.engines.torch.joint_passes import fits, joint_size
+from pltf.engines.torch.launch import power_of_two
 from pltf.engines.torch.listed_memory import ListBytes, list_bytes
 from pltf.engines.ways import CLOSED_FORM, DENSE, HOLES, LISTED, MASK, OBSERVED, ONE, STORED, Task
 
@@ -15,7 +17,11 @@ BANDWIDTH = 4.25e12  # bytes per second of a copy
 DENSE_RATE = 1e13  # operations per second of a pass over an array, including the logarithm
 LISTED_RATE = 186e9  # cells times components per second, for all passes over a list for CP
 SCATTERED = 3.0  # slowdown with one copy of a list, whose cells are gathered: estimated from the bytes read
-CHAIN_RATE = 2e10  # operations of rates per second, for all passes over a list for other models
+# For other models with a kernel (joint_passes.py), estimated from its instructions: benchmarks/NOTES.md.
+ISSUED = 4.6e11  # instructions of warps per second: half of what the schedulers can issue
+PER_CELL, PER_VALUE = 50, 5  # instructions per pass: for a cell, and for the values of 32 joint positions of a factor
+GATHERED = 5.4e12  # bytes per second of rows of tables, as for CP
+CHAIN_RATE = 2e10  # operations of rates per second, for all passes over a list for models without a kernel
 FED = 2e-8  # seconds to read, copy and sort a cell that does not stay on the device: a guess, not measured
 LAUNCHES, LAUNCH = 60, 8e-6  # kernels per iteration, and the minimum time of each in seconds
 ENTRY_BYTES = 400  # bytes that the factor arithmetic reads and writes per entry
@@ -30,11 +36,17 @@ def way_seconds(task: Task, name: str) -> float:
     >>> plan, = pltf.cp(rank=20).plan(pltf.observe((np.zeros((1, 3), int), [1]), shape=(10**6, 10**6, 10))).equations
     >>> way_seconds(plan.task, "sparse") < 1e-5
     True
+
+    >>> from dataclasses import replace
+    >>> plan, = pltf.tucker(ranks=(5, 5, 5)).plan(np.ones((9, 8, 7))).equations
+    >>> million = replace(plan.task.facts, positive=10**6)
+    >>> round(1e3 * way_seconds(replace(plan.task, facts=million), "sparse"), 1)
+    1.1
     """
     facts = task.facts
     lists = {LISTED: facts.positive, STORED: facts.positive, HOLES: facts.missing, OBSERVED: facts.observed}
     if name in lists:
-        return _list(task, lists[name])
+        return _list(task if name in (LISTED, STORED) else task.uncounted, lists[name])
     if name == DENSE:
         return _array(task, 3, task.dtype.itemsize)
     return 0.0 if name == CLOSED_FORM else 2 * _array(task, 2, 1)  # exposures for both sides of the root, in float64
@@ -57,7 +69,17 @@ def _list(task: Task, cells: int) -> float:
     """The passes over a list, for all factors."""
     if task.is_cp:
         return cells * task.rank / LISTED_RATE
+    if fits(task):
+        return _joint(task, cells)
     return cells * cells_tree(task).flops({**task.sizes, CELL: 1}) / CHAIN_RATE
+
+
+def _joint(task: Task, cells: int) -> float:
+    """A pass for each factor over a list: its instructions, or the rows of the other factors that it gathers."""
+    warps = power_of_two(joint_size(task)) / 32
+    instructions = PER_CELL * min(warps, 1) + PER_VALUE * task.n_factors * warps
+    rows = sum(leaf.columns for leaf in leaves_of(task, cells_tree(task)) if leaf.modes) * task.dtype.itemsize
+    return cells * max(task.n_factors * instructions / ISSUED, (task.n_factors - 1) * rows / GATHERED)
 
 
 def bytes_of(plan: TensorPlan, device: Device) -> int:

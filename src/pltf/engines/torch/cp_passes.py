@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ from pltf.engines.cp import CpFactors
 from pltf.engines.lists import CellSource
 from pltf.engines.over_lists import Key
 from pltf.engines.torch.cells import Tensor
-from pltf.engines.torch.cp_lists import CpLists, RowList
 from pltf.engines.torch.draws import seed_on
 from pltf.engines.torch.launch import launched, power_of_two
+from pltf.engines.torch.row_lists import RowList, sorted_lists
 from pltf.engines.ways import Task
 
 WIDEST = 1024  # largest number of components of a program
@@ -37,26 +37,17 @@ class TorchCpPasses:
     def __init__(self, task: Task, cells: CellSource, device: Device, copies: str) -> None:
         self._task, self._device, self._factors = task, device, CpFactors(task.equation)
         self._width = width_of(task.rank)
-        key = ("torch", device.where, copies)
-        self._lists: CpLists = cells.once(key, lambda whole: CpLists(device, task.shape, whole, copies))
+        self._lists = sorted_lists(task, cells, device, copies, [(mode,) for mode in range(len(task.shape))])
 
     def counts(
         self, factors: Mapping[str, Tensor], names: Collection[str], log: bool, key: Key = None
     ) -> tuple[dict[str, Tensor], Number]:
         """Counts of the named factors (expected, or sampled if there is a key), and the log term or NaN."""
         table = self._table(factors, self._task.dtype if key is None else np.dtype(np.float64))
-        wanted = [mode for mode, name in enumerate(self._factors.names) if name in names]
-        # The log term always comes from the first pass, so that it does not depend on which factors are wanted. For
-        # allocation this would cost an extra pass per group of factors.
-        logged = wanted[0] if wanted and key is not None else 0
-        sums: dict[str, Tensor] = {}
-        log_term: Number = math.nan
-        for mode in sorted({*wanted, logged} if log else wanted):
-            with_log = log and mode == logged
-            found, term = self._pass(mode, table, with_log, key)
-            sums[self._factors.names[mode]] = found
-            log_term = term if with_log else log_term
-        return {name: sums[name] for name in names}, log_term
+        modes = [mode for mode, name in enumerate(self._factors.names) if name in names]
+        # For allocation, a log term from another pass would cost an extra pass per group of factors.
+        logged = modes[0] if modes and key is not None else 0
+        return one_by_one(self._factors.names, names, log, lambda n, log: self._pass(n, table, log, key), logged)
 
     @property
     def together(self) -> tuple[frozenset[str], ...]:
@@ -80,9 +71,9 @@ class TorchCpPasses:
         """Sums of one pass by the rows of its mode, and the log term or NaN."""
         from pltf.engines.torch.listed_kernels import cp_sums
 
-        one = self._lists.by_mode[mode]
+        one = self._lists.by_key[mode]
         parts = table.new_empty((one.n_chunks, self._width))
-        logs = self._logs(one, log)
+        logs = one.log_terms(log)
         arrays = (one.starts, one.owners, one.positions, one.order, one.x, table, parts, logs, one.positions.shape[1])
         sizes = {"MODES": len(one.positions), "SKIPPED": one.skipped, "KIND": kind, "LOG": log}
         launched(self._device, cp_sums, (one.n_chunks,), *arrays, **sizes, **tile(self._task.rank, dtype))
@@ -92,7 +83,7 @@ class TorchCpPasses:
         """Sampled counts, and the log term."""
         from pltf.engines.torch.allocation_kernels import DIRECT, cp_draws
 
-        one, logs = self._lists.by_mode[mode], self._logs(self._lists.by_mode[mode], log=True)
+        one, logs = self._lists.by_key[mode], self._lists.by_key[mode].log_terms(log=True)
         parts = logs.new_empty((one.n_chunks, self._width))
         arrays = (one.starts, one.owners, one.positions, one.order, one.x, table, parts, logs, seed)
         links = bool(self._task.links)
@@ -102,16 +93,9 @@ class TorchCpPasses:
         launched(self._device, cp_draws, (one.n_chunks,), *arrays, one.positions.shape[1], self._task.rank, **sizes)
         return self._as_factor(mode, one, parts), logs.sum()
 
-    def _logs(self, one: RowList, log: bool) -> Tensor:
-        """An array for the log term of every chunk."""
-        torch = self._device.torch
-        return torch.zeros(one.n_chunks if log else 0, dtype=torch.float64, device=self._device.place)
-
     def _as_factor(self, mode: int, one: RowList, parts: Tensor) -> Tensor:
         """Sums of the chunks of each row, with the axis order of the factor."""
-        sums = parts.new_zeros((one.size, self._task.rank), dtype=self._device.torch.float64)
-        one.sums.add(parts, sums)
-        return self._factors.turned(sums, mode).contiguous()
+        return self._factors.turned(one.summed(parts, self._task.rank), mode).contiguous()
 
     def _table(self, factors: Mapping[str, Tensor], dtype: np.dtype[Any]) -> Tensor:
         """All factors stacked, one row per position, padded with zeros to the table width."""
@@ -132,6 +116,27 @@ def width_of(rank: int) -> int:
     return -(-rank // 4) * 4
 
 
+def one_by_one(
+    names: Sequence[str],
+    wanted: Collection[str],
+    log: bool,
+    run: Callable[[int, bool], tuple[Tensor, Number]],
+    logged: int = 0,
+) -> tuple[dict[str, Tensor], Number]:
+    """Sums of the wanted factors, one pass for each, and the log term or NaN.
+
+    The log term always comes from the same pass, so that it does not depend on which factors are wanted.
+    """
+    sums: dict[str, Tensor] = {}
+    log_term: Number = math.nan
+    for n, name in enumerate(names):
+        with_log = log and n == logged
+        if name in wanted or with_log:
+            sums[name], term = run(n, with_log)
+            log_term = term if with_log else log_term
+    return {name: sums[name] for name in wanted}, log_term
+
+
 def tile(rank: int, dtype: np.dtype[Any]) -> dict[str, int]:
     """Tile of a ``cp_sums`` program: some cells by all components, 64 bytes per thread.
 
@@ -141,9 +146,17 @@ def tile(rank: int, dtype: np.dtype[Any]) -> dict[str, int]:
     width = width_of(rank)
     components = power_of_two(width)
     entries = TILE // dtype.itemsize
-    cells = min(max(entries // components, LEAST), MOST)
-    warps = max(cells * components // entries, 1)
-    return {"WIDTH": width, "COMPONENTS": components, "CELLS": cells, "num_warps": warps}
+    return {"WIDTH": width, "COMPONENTS": components, **cells_by(components, entries, entries)}
+
+
+def cells_by(columns: int, entries: int, most: int) -> dict[str, int]:
+    """Cells that a program processes at a time, for about so many entries; and its warps, for at most so many in each.
+
+    >>> cells_by(32, 512, 512), cells_by(1024, 512, 512), cells_by(1024, 512, 1024)
+    ({'CELLS': 16, 'num_warps': 1}, {'CELLS': 4, 'num_warps': 8}, {'CELLS': 4, 'num_warps': 4})
+    """
+    cells = min(max(entries // columns, LEAST), MOST)
+    return {"CELLS": cells, "num_warps": max(cells * columns // most, 1)}
 
 
 def drawing_tile(rank: int) -> dict[str, int]:

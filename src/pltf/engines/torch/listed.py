@@ -13,6 +13,7 @@ from pltf.engines.over_lists import Key, OverLists
 from pltf.engines.torch.blocks import BlockPasses
 from pltf.engines.torch.cells import Tensor, lost_in_cast
 from pltf.engines.torch.cp_passes import TorchCpPasses, is_fused
+from pltf.engines.torch.joint_passes import JointPasses, is_joint
 from pltf.engines.ways import ALL, Task
 
 
@@ -43,9 +44,10 @@ class TorchListedEngine(OverLists):
         return self._passes.exposure(factors, of)
 
 
-Passes = TorchCpPasses | BlockPasses  # over a list of cells
+Passes = TorchCpPasses | JointPasses | BlockPasses  # over a list of cells
 
 
 def passes_over(task: Task, cells: CellSource, device: Device, copies: str = ALL) -> Passes:
-    """Passes with the fused kernel if it supports the task, otherwise block by block."""
-    return (TorchCpPasses if is_fused(task, device) else BlockPasses)(task, cells, device, copies)
+    """Passes with a fused kernel that supports the task, otherwise block by block."""
+    fused = TorchCpPasses if is_fused(task, device) else JointPasses if is_joint(task, device) else BlockPasses
+    return fused(task, cells, device, copies)

@@ -95,7 +95,7 @@ class _Run:
             return known
         if following is not None:
             following.ahead()
-        task = replace(spec.task, sizes=spec.sizes((part.first, part.last)))
+        task = replace(spec.task if counted else spec.task.uncounted, sizes=spec.sizes((part.first, part.last)))
         made = passes_over(task, _cells_of(spec, part, counted), device)
         kept.keep(key, made, list_bytes(task, part.cells, device, counted=counted).held, spec.site.room)
         return made
