@@ -183,13 +183,15 @@ def dense(rank: int, missing: float = 0.0) -> Measure:
     return measure
 
 
-def sparse(shape: Sequence[int], cells: float, rank: int = 20, beside: str = "") -> Measure:
-    """Accelerated sweeps of CP over a list."""
+def sparse(
+    shape: Sequence[int], cells: float, rank: int = 20, beside: str = "", model: pltf.Model | None = None
+) -> Measure:
+    """Accelerated sweeps over a list: of CP, if no other model is given."""
+    model = model or (pltf.cp(rank=rank) if len(shape) > 2 else pltf.nmf(rank=rank))
 
     def measure(small: bool, device: str) -> Row:
         cut = 1e5 if small else 1.0
         sizes = [max(int(size / cut), 5) for size in shape]
-        model = pltf.cp(rank=rank) if len(shape) > 2 else pltf.nmf(rank=rank)
         problem = Problem(model, listed(sizes, int(cells / cut), device), {"dtype": "float32"}, swept(small, (5, 65)))
         return of_sweeps(problem, device, beside, rate=rank * problem.X.n_positive)
 
@@ -232,6 +234,12 @@ def uber_sweeps(small: bool, device: str) -> Row:
     problem, _ = uber(small)
     peer = peer_run(UBER, problem.X, {"r": 10, "k": 6}, problem.mask, device, 5 if small else 30)
     return beside_peer(of_sweeps(problem, device), peer)
+
+
+def uber_listed(small: bool, device: str) -> Row:
+    """A sweep over the trips as a list, which a model other than CP visits by the kernel of ``joint_passes.py``."""
+    problem, _ = uber(small)
+    return of_sweeps(replace(problem, options={**problem.options, "engine": "sparse"}), device)
 
 
 def uber_heldout(small: bool, device: str) -> Row:
@@ -291,9 +299,11 @@ PROBLEMS: dict[str, Asked] = {
     "search": Asked("90 fits in 1 s", search),
     "list-1e8": Asked("20 ms", sparse((10**6, 5 * 10**5, 10**3), 1e8)),
     "uber": Asked("5 ms", uber_sweeps),
+    "uber-list": Asked("5 ms", uber_listed),
     "uber-heldout": Asked("-0.02224, before NNEinFact", uber_heldout),
     "tucker-200": Asked("5 times NNEinFact", tucker),
     "nmf-33e6": Asked("40 G nnz*R/s", sparse((10**6, 3 * 10**4), 3.3e7, beside="published: RcppML on an H100, 4.7 G")),
+    "tucker-list-1e7": Asked("none", sparse((10**5, 10**5, 10**3), 1e7, rank=0, model=pltf.tucker(ranks=(5, 5, 5)))),
     "golden": Asked("1e-10, 1e-6 from the CPU", golden),
     "list-1e9": Asked("250 ms", sparse((10**7, 10**6, 5 * 10**3), 1e9)),  # minutes until it starts
 }
