@@ -50,7 +50,7 @@ class TorchDenseEngine(OverTree):
         self._table = table
         self._passes: Any = passes  # of any kind
         self._values = LazyTable(partial(table.cells, seen, plan.dtype, device, passes.width))
-        self._mask = LazyTable(lambda: passes.mask(table.mask(seen, device, passes.width)))
+        self._mask = LazyTable(partial(_mask_of, seen, table, passes, device))
         self._one = device.torch.ones(1, 1, 1, dtype=device.torch.float64, device=device.place)
 
     # -- counts ---------------------------------------------------------------------------------
@@ -94,6 +94,11 @@ class TorchDenseEngine(OverTree):
         """C, from the values of nodes; 1 if no node has the columns."""
         node = self._table.sides[1]
         return self._one if node is None else self._table.columns_of(value(node))
+
+
+def _mask_of(seen: DenseObservation, table: Table, passes: FusedPasses | PlainPasses, device: Device) -> Any:
+    """The mask as the passes read it."""
+    return passes.mask(table.mask(seen, device, passes.width))
 
 
 def table_of(plan: EquationPlan, device: Device) -> tuple[Table, FusedPasses | PlainPasses]:
