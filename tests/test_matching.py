@@ -18,7 +18,7 @@ from scipy.linalg import null_space
 
 import pltf
 from pltf.inference.algebra import Factors
-from pltf.matching import matched, profiles, similarity
+from pltf.matching import matched, profiles, similarities
 from pltf.notation import Equation
 from tests.reference import Array
 from tests.strategies import models
@@ -306,15 +306,15 @@ def test_similarity_is_the_mean_over_latent_indices(model: pltf.Model, index: st
     rng = np.random.default_rng(6)
     a, b = drawn(model, rng), drawn(model, rng)
     found = [pltf.match(made(model, a), made(model, b), latent).similarity for latent in model.sizes]
-    assert similarity(model, index_sizes(model), a, b) == pytest.approx(np.mean(found), rel=1e-12)
-    assert similarity(model, index_sizes(model), a, b) < 0.99
+    assert similarities(model, index_sizes(model), a, [b])[0] == pytest.approx(np.mean(found), rel=1e-12)
+    assert similarities(model, index_sizes(model), a, [b])[0] < 0.99
     other = in_order(model, rescaled(model, a, index, rng), index, rng.permutation(model.sizes[index]))
-    assert similarity(model, index_sizes(model), a, other) == pytest.approx(1)
+    assert similarities(model, index_sizes(model), a, [other])[0] == pytest.approx(1)
 
 
 def test_results_without_components_are_alike() -> None:
     model, rng = pltf.Model("X[i,j] = A[i] * B[j]"), np.random.default_rng(7)
-    assert similarity(model, index_sizes(model), drawn(model, rng), drawn(model, rng)) == 1
+    assert similarities(model, index_sizes(model), drawn(model, rng), [drawn(model, rng)])[0] == 1
 
 
 def test_profiles_can_be_matched_without_fits() -> None:
@@ -398,4 +398,4 @@ def test_a_tensor_counts_by_what_components_explain_of_it() -> None:
     sizes = model.index_sizes({"X": (3,), "Y": (2,)})
     A = np.array([[5.0], [9.0], [1.0]])
     one, other = ({"A": A, "D": np.array([[d], [0.1 - d]])} for d in (0.1, 0.0))
-    assert similarity(model, sizes, one, other) == pytest.approx(30 / 30.2)
+    assert similarities(model, sizes, one, [other])[0] == pytest.approx(30 / 30.2)

@@ -156,11 +156,6 @@ def _alike(a: Profiles, b: Profiles) -> Array:
     return np.asarray(np.sum([weights[tensor] * cosines[tensor] for tensor in cosines], axis=0))
 
 
-def similarity(model: Model, sizes: Mapping[str, int], E_a: Factors, E_b: Factors) -> float:
-    """Similarity of two results of one model: the mean over its latent indices."""
-    return similarities(model, sizes, E_a, [E_b])[0]
-
-
 def similarities(model: Model, sizes: Mapping[str, int], E: Factors, others: Iterable[Factors]) -> list[float]:
     """Similarity of a result to each of the others."""
     own = {index: profiles(model, E, sizes, index) for index in model.sizes}

@@ -21,7 +21,7 @@ from tests.test_devices import COUPLED, CP, CUBE, NMF, TABLE, TUCKER, TWO, Probl
 if not TORCH:
     pytest.skip("needs PyTorch", allow_module_level=True)
 
-from pltf.inference.algebra.flat import Late, Origin, Part, Place, Run
+from pltf.inference.algebra.flat import Copied, FlatPart, FlatPlace, Late, Origin
 from pltf.inference.algebra.recording import Graphs, Recording, Recordings, flattened, watched
 
 FIXED = pltf.Gamma(0.5, 2.0)
@@ -182,6 +182,20 @@ def test_results_are_known_again_as_arguments(monkeypatch: pytest.MonkeyPatch) -
     assert len(whole) == 2, "one of arguments that no recording has made, one of its first results"
 
 
+def test_a_number_between_arrays_is_not_copied_over() -> None:
+    """One of the results has its size and lies where it would."""
+    import torch
+
+    def work(a: Any, x: float, b: Any) -> Any:
+        return {"A": a["A"] + 1}, b["B"].sum() * 100, {"B": b["B"] * x}
+
+    recordings = Recordings(device(kernels=False))
+    one, other = {"A": torch.ones(2).double()}, {"B": torch.ones(2).double()}
+    for n in range(1, 6):
+        one, _, other = recordings.replayed("key", work, (one, 0.5, other))
+        assert other["B"].tolist() == [0.5**n] * 2
+
+
 def test_results_of_several_replays_are_told_apart() -> None:
     import torch
 
@@ -201,12 +215,15 @@ def test_neighbours_in_one_array_are_copied_at_once() -> None:
     import torch
 
     one, other = torch.zeros(8), torch.zeros(8)
-    first, second = Place(0, 3, (3,)), Place(4, 2, (2,))
-    a, b = Part({"A": first}), Part({"B": second})
-    assert Origin((Late(a, one), 0.5, Late(b, one))).runs([first, second]) == [Run(0, 0, 6, 0)]
-    assert Origin((Late(a, one), Late(b, other))).runs([first, second]) == [Run(0, 0, 3, 0), Run(1, 4, 2, 4)]
-    assert Origin((Late(a, one), Late(b, one))).runs([first, Place(6, 2, (2,))]) == [Run(0, 0, 3, 0), Run(0, 4, 2, 6)]
-    assert Origin((Late(b, one), Late(a, one))).runs([first, second]) == [Run(0, 4, 2, 0), Run(0, 0, 3, 4)]
+    first, second = FlatPlace(0, 3, (3,)), FlatPlace(4, 2, (2,))
+    a, b = FlatPart({"A": first}), FlatPart({"B": second})
+    assert Origin((Late(a, one), 0.5, Late(b, one))).runs([first, second]) == [Copied(0, 0, 6, 0)]
+    assert Origin((Late(a, one), Late(b, other))).runs([first, second]) == [Copied(0, 0, 3, 0), Copied(1, 4, 2, 4)]
+    assert Origin((Late(a, one), Late(b, one))).runs([first, FlatPlace(6, 2, (2,))]) == [
+        Copied(0, 0, 3, 0),
+        Copied(0, 4, 2, 6),
+    ]
+    assert Origin((Late(b, one), Late(a, one))).runs([first, second]) == [Copied(0, 4, 2, 0), Copied(0, 0, 3, 4)]
     assert not Origin((Late(a, one), {"B": other})).known
 
 

@@ -164,7 +164,7 @@ def test_a_few_cells_need_only_their_rows(name: str, monkeypatch: pytest.MonkeyP
     (of, *_), cells = fit.model.observed, [(1, 0, 1), (1, 2, 1)]
     whole = fit.mean(cells, of=of), fit.var(cells, of=of)
     monkeypatch.setattr(moments, "MOST_WHOLE", 0)
-    rows, among = moments.Rows.at(fit._belief(of), Asked(fit._belief(of).shape, np.array(cells).T))
+    rows, among = moments.CellRows.at(fit._belief(of), Asked(fit._belief(of).shape, np.array(cells).T))
     assert {index: places.tolist() for index, places in rows.of.items()} == {"i": [1], "j": [0, 2], "k": [1]}
     assert among.sizes == (1, 2, 1)
     for few, all_rows in zip((fit.mean(cells, of=of), fit.var(cells, of=of)), whole, strict=True):

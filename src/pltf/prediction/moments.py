@@ -66,7 +66,7 @@ class Belief:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class CellRows:
     """The positions of some cells along each index with more positions than cells.
 
     Moments need squares and copies of factors. Of large factors, a few cells need only these rows.
@@ -75,7 +75,7 @@ class Rows:
     of: Mapping[str, NDArray[np.intp]]  # sorted positions, by index; of other indices all are kept
 
     @classmethod
-    def at(cls, belief: Belief, cells: Asked) -> tuple[Rows, Asked]:
+    def at(cls, belief: Belief, cells: Asked) -> tuple[CellRows, Asked]:
         """The rows of the cells, and the cells among them."""
         entries = sum(belief.E[term.name].size for term in belief.equation.factors)
         if cells.listed is None or belief.draws or entries < MOST_WHOLE:
@@ -109,7 +109,7 @@ def mean(belief: Belief, cells: Asked, progress: bool = False) -> Array:
     """E[Xhat]: the factors are independent under q, so it is Xhat of their means; for draws, the mean of their Xhat."""
     if belief.draws:
         return mean_of_draws(belief, cells, progress)
-    rows, cells = Rows.at(belief, cells)
+    rows, cells = CellRows.at(belief, cells)
     belief = rows.of_belief(belief)
     return _sum(belief, [(belief.equation, belief.E)], cells, progress)
 
@@ -122,7 +122,7 @@ def variance(belief: Belief, cells: Asked, progress: bool = False) -> Array:
     """
     if belief.draws:
         return variance_of_draws(belief, cells, progress)
-    rows, cells = Rows.at(belief, cells)
+    rows, cells = CellRows.at(belief, cells)
     small, exponent = _within_range(rows.of_belief(belief))
     found = _sum(small, list(_terms(small)), cells, progress)
     return np.ldexp(found, 2 * exponent, out=found) if exponent else found

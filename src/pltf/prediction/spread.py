@@ -28,7 +28,7 @@ from pltf.inference.balance import trades
 from pltf.inference.start import DEFAULT_PRIOR
 from pltf.notation import Model
 from pltf.prediction.cells import Asked
-from pltf.prediction.moments import Belief, Rows, mean, variance
+from pltf.prediction.moments import Belief, CellRows, mean, variance
 from pltf.prediction.noise import Bernoulli
 
 MOST_CELLS = 1 << 14  # of each tensor, used to estimate the sum
@@ -96,7 +96,7 @@ class _Cells:
         coords, weights = observed_sample(sample.seen, MOST_CELLS)
         if sample.places is not None:
             coords = np.stack([at[mode] for at, mode in zip(sample.places, coords, strict=True)])
-        rows, self._cells = Rows.at(belief, Asked(belief.shape, coords))
+        rows, self._cells = CellRows.at(belief, Asked(belief.shape, coords))
         self._belief = rows.of_belief(belief)
         self._priors = {
             term.name: _prior_of(priors[term.name], belief.C[term.name].shape, term.indices, rows)
@@ -113,7 +113,7 @@ class _Cells:
         return float(np.sum(self._information * variance(replace(self._belief, C=C, D=D), self._cells)))
 
 
-def _prior_of(prior: Gamma, shape: tuple[int, ...], indices: Sequence[str], rows: Rows) -> Gamma:
+def _prior_of(prior: Gamma, shape: tuple[int, ...], indices: Sequence[str], rows: CellRows) -> Gamma:
     """The prior of some rows of a factor."""
     if not rows.of or (np.ndim(prior.shape) == 0 and np.ndim(prior.mean) == 0):
         return prior

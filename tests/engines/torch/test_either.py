@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -118,13 +119,22 @@ def test_sums_with_holes() -> None:
     assert SumEngine(lost, Observed(tensor(7, 8, 9))).exposure(factors, "A").tolist() == [7, 8, 9]
 
 
+# The name of the setting, TF32, and full precision, in this version of PyTorch.
+PRECISION: tuple[str, Any, Any] = (
+    ("fp32_precision", "tf32", "ieee")
+    if hasattr(torch.backends.cuda.matmul, "fp32_precision")
+    else ("allow_tf32", True, False)
+)
+
+
 @pytest.fixture
 def tf32() -> Iterator[Any]:
     """Products of float32, as programs allow them that train networks."""
-    products = torch.backends.cuda.matmul
-    asked, products.fp32_precision = products.fp32_precision, "tf32"
-    yield products
-    products.fp32_precision = asked
+    products, name = torch.backends.cuda.matmul, PRECISION[0]
+    asked = getattr(products, name)
+    setattr(products, name, PRECISION[1])
+    yield lambda: getattr(products, name)
+    setattr(products, name, asked)
 
 
 @pytest.mark.parametrize("engine", ["dense", "sparse"])
@@ -132,12 +142,30 @@ def test_products_in_float32_do_not_use_tf32(engine: Any, tf32: Any, monkeypatch
     seen, ratios = [], cells.ratios
 
     def spy(*args: Any, **options: Any) -> Any:
-        seen.append(tf32.fp32_precision)
+        seen.append(tf32())
         return ratios(*args, **options)
 
     for module in (plain, blocks):
         monkeypatch.setattr(module, "ratios", spy)
     X = np.random.default_rng(0).poisson(2.0, (6, 5))
     pltf.nmf(rank=2).fit(X, device="torch:cpu", engine=engine, dtype="float32", max_iter=2, tol=0, dispersion=None)
-    assert set(seen) == {"ieee"}
-    assert tf32.fp32_precision == "tf32"
+    assert set(seen) == {PRECISION[2]}
+    assert tf32() == PRECISION[1]
+
+
+def test_threads_do_not_take_full_precision_from_each_other(tf32: Any) -> None:
+    inside, leave, found = threading.Event(), threading.Event(), []
+
+    def other() -> None:
+        with cells._full_precision.of(torch):
+            inside.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert inside.wait(60)
+    with cells._full_precision.of(torch):
+        leave.set()
+        thread.join()
+        found.append(tf32())
+    assert [*found, tf32()] == [PRECISION[2], PRECISION[1]]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -21,21 +23,44 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class _FullPrecision:
+    """No TF32, which has 10 bits, in products of float32. The setting is one for all threads of a process: the first
+    block that needs it sets it, and the last one restores what the program asked for.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._blocks, self._asked = threading.Lock(), 0, None
+
+    @contextmanager
+    def of(self, torch: Torch) -> Iterator[None]:
+        products = torch.backends.cuda.matmul
+        # Since version 2.9 PyTorch warns of the other name, and refuses to tell what was set by both.
+        name, exact = ("fp32_precision", "ieee") if hasattr(products, "fp32_precision") else ("allow_tf32", False)
+        with self._lock:
+            if not self._blocks:
+                self._asked = getattr(products, name)
+                setattr(products, name, exact)
+            self._blocks += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._blocks -= 1
+                if not self._blocks:
+                    setattr(products, name, self._asked)
+
+
+_full_precision = _FullPrecision()
+
+
 def in_full_precision(work: Callable[P, R]) -> Callable[P, R]:
-    """A method whose products of float32 do not use TF32, which has 10 bits, also where the program allows it."""
+    """A method whose products of float32 do not use TF32, also where the program allows it."""
 
     @wraps(work)
     def done(*args: P.args, **kwargs: P.kwargs) -> R:
         passes: Any = args[0]
-        products = passes._device.torch.backends.cuda.matmul
-        # Since version 2.9 PyTorch warns of the other name, and refuses to tell what was set by both.
-        name, exact = ("fp32_precision", "ieee") if hasattr(products, "fp32_precision") else ("allow_tf32", False)
-        asked = getattr(products, name)
-        setattr(products, name, exact)
-        try:
+        with _full_precision.of(passes._device.torch):
             return work(*args, **kwargs)
-        finally:
-            setattr(products, name, asked)
 
     return done
 

@@ -12,7 +12,7 @@ ALIGNED = 2  # numbers: Triton compiles a kernel once more for arrays that do no
 Tree = Any  # nested mappings and tuples of tensors and numbers
 
 
-class Place(NamedTuple):
+class FlatPlace(NamedTuple):
     """Where a tensor lies."""
 
     start: int
@@ -24,10 +24,10 @@ class Place(NamedTuple):
         return flat.narrow(0, self.start, self.size).view(self.shape)
 
 
-class Part:
+class FlatPart:
     """The tensors of a mapping, by name. Equal only to itself: arguments with the same parts are known at a glance."""
 
-    def __init__(self, places: Mapping[str, Place]) -> None:
+    def __init__(self, places: Mapping[str, FlatPlace]) -> None:
         self.places = places
 
 
@@ -37,13 +37,13 @@ class Late(Mapping[str, Any]):
     Most iterations only pass their results on to the next one, and views of them would take longer than that.
 
     >>> import torch
-    >>> Late(Part({"A": Place(2, 2, (1, 2))}), torch.arange(6))["A"]
+    >>> Late(FlatPart({"A": FlatPlace(2, 2, (1, 2))}), torch.arange(6))["A"]
     tensor([[2, 3]])
     """
 
     __slots__ = ("_views", "flat", "part")
 
-    def __init__(self, part: Part, flat: Any) -> None:
+    def __init__(self, part: FlatPart, flat: Any) -> None:
         self.part, self.flat = part, flat
         self._views: dict[str, Any] = {}
 
@@ -59,18 +59,18 @@ class Late(Mapping[str, Any]):
         return len(self.part.places)
 
 
-def places_of(shapes: Sequence[tuple[int, ...]]) -> tuple[list[Place], int]:
+def places_of(shapes: Sequence[tuple[int, ...]]) -> tuple[list[FlatPlace], int]:
     """Places of tensors of these shapes, each aligned, and the size of the flat tensor.
 
     >>> places_of([(3,), (2, 2)])
-    ([Place(start=0, size=3, shape=(3,)), Place(start=4, size=4, shape=(2, 2))], 8)
+    ([FlatPlace(start=0, size=3, shape=(3,)), FlatPlace(start=4, size=4, shape=(2, 2))], 8)
     """
     sizes = [prod(shape) for shape in shapes]
     *starts, end = accumulate((size + -size % ALIGNED for size in sizes), initial=0)
-    return [Place(*one) for one in zip(starts, sizes, shapes, strict=True)], end
+    return [FlatPlace(*one) for one in zip(starts, sizes, shapes, strict=True)], end
 
 
-def reader(form: Any, places: Iterator[Place]) -> Callable[[Any], Tree]:
+def reader(form: Any, places: Iterator[FlatPlace]) -> Callable[[Any], Tree]:
     """The function from a flat tensor to the tree of this form (of ``recording.flattened``)."""
     kind, keys, children = form
     if kind is None:
@@ -78,7 +78,7 @@ def reader(form: Any, places: Iterator[Place]) -> Callable[[Any], Tree]:
     if kind == "leaf":
         return next(places).of
     if kind is dict and all(child[0] == "leaf" for child in children):
-        part = Part({key: next(places) for key in keys})
+        part = FlatPart({key: next(places) for key in keys})
         return lambda flat: Late(part, flat)
     below = [reader(child, places) for child in children]
     if kind is dict:
@@ -88,7 +88,7 @@ def reader(form: Any, places: Iterator[Place]) -> Callable[[Any], Tree]:
     return lambda flat: kind(*[read(flat) for read in below])
 
 
-class Run(NamedTuple):
+class Copied(NamedTuple):
     """Tensors to be copied at once, as they follow each other in the same order elsewhere."""
 
     flat: int  # the number of the flat tensor that has them
@@ -103,7 +103,7 @@ class Origin:
     def __init__(self, given: Tree) -> None:
         self.flats: list[Any] = []
         self.numbers: list[float] = []
-        self._parts: list[tuple[int, Part]] = []
+        self._parts: list[tuple[int, FlatPart]] = []
         marks: list[Any] = []
         self.known = self._follow(given, marks) and bool(self.flats)
         self.mark = tuple(marks)  # equal for arguments of the same form that lie at the same places
@@ -132,14 +132,15 @@ class Origin:
         self.flats.append(flat)
         return len(self.flats) - 1
 
-    def runs(self, places: Sequence[Place]) -> list[Run]:
+    def runs(self, places: Sequence[FlatPlace]) -> list[Copied]:
         """The copies that bring the tensors to other places, as few as possible."""
-        runs: list[Run] = []
+        runs: list[Copied] = []
         here = ((flat, place) for flat, part in self._parts for place in part.places.values())
         for (flat, own), other in zip(here, places, strict=True):
             last = runs[-1] if runs else None
-            if last and flat == last.flat and 0 < own.start - last.start == other.start - last.there:
+            gap = own.start - last.start - last.size if last else 0  # of what no tensor has
+            if last and flat == last.flat and 0 <= gap < ALIGNED and own.start - last.start == other.start - last.there:
                 runs[-1] = last._replace(size=own.start - last.start + own.size)
             else:
-                runs.append(Run(flat, own.start, own.size, other.start))
+                runs.append(Copied(flat, own.start, own.size, other.start))
         return runs

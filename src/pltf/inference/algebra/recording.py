@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pltf.devices import Device
-from pltf.inference.algebra.flat import ALIGNED, Origin, Run, Tree, places_of, reader
+from pltf.inference.algebra.flat import ALIGNED, Copied, Origin, Tree, places_of, reader
 
 EAGER = 2  # times a part is computed as usual before it is recorded: the first compiles kernels and fills caches
 MOST_ENTRIES = 1 << 22  # of the arguments: launching kernels takes less time than copying more than that
@@ -33,7 +33,7 @@ class Recordings:
         self.device, self._graphs, self._lock = device, Graphs(device), threading.Lock()
         self._done: dict[Hashable, int] = {}  # how often a part was computed without a recording
         self._made: dict[Hashable, Recording] = {}
-        self._known: dict[Hashable, Way] = {}  # the recordings by where their arguments come from
+        self._known: dict[Hashable, Route] = {}  # the recordings by where their arguments come from
         self._unfit: set[Hashable] = set()  # parts that wait for the device
         self.batches: dict[int, Any] = {}  # of the problem, by their lanes
 
@@ -45,10 +45,10 @@ class Recordings:
     def replayed(self, key: Hashable, work: Callable[..., Tree], given: Tree) -> Tree:
         """``work(*given)``, from a recording after the first times."""
         origin = Origin(given)
-        way = self._known.get((key, origin.mark)) if origin.known else None
-        if way is not None:
+        route = self._known.get((key, origin.mark)) if origin.known else None
+        if route is not None:
             with self._lock:
-                return way.recording.replay_from(origin, way)
+                return route.recording.replay_from(origin, route)
         leaves: list[Any] = []
         form = flattened(given, leaves)
         full = key, form
@@ -71,7 +71,7 @@ class Recordings:
             else:
                 made = self._made[full]
                 if origin.known:
-                    self._known[key, origin.mark] = made.way_from(origin)
+                    self._known[key, origin.mark] = made.route_from(origin)
                 return made.replay(leaves)
         return work(*given)
 
@@ -142,19 +142,19 @@ class Recording:
         numbers = [leaf for leaf in leaves if isinstance(leaf, float)]
         return self._played(lambda: self._torch._foreach_copy_(places, tensors), numbers)
 
-    def replay_from(self, origin: Origin, way: Way) -> Tree:
+    def replay_from(self, origin: Origin, route: Route) -> Tree:
         """As :meth:`replay`, for arguments that lie in flat arrays."""
 
         def fill() -> None:
-            for run, place in way.copies:
+            for run, place in route.copies:
                 place.copy_(origin.flats[run.flat].narrow(0, run.start, run.size))
 
         return self._played(fill, origin.numbers)
 
-    def way_from(self, origin: Origin) -> Way:
+    def route_from(self, origin: Origin) -> Route:
         """How arguments of this origin come here."""
         runs = origin.runs(self._tensors)
-        return Way(self, [(run, self._inlet.narrow(0, run.there, run.size)) for run in runs])
+        return Route(self, [(run, self._inlet.narrow(0, run.there, run.size)) for run in runs])
 
     def _played(self, fill: Callable[[], None], numbers: list[float]) -> Tree:
         with self._graphs.in_turn():
@@ -170,11 +170,11 @@ class Recording:
         return self._read(flat)
 
 
-class Way(NamedTuple):
+class Route(NamedTuple):
     """A recording, and the copies of its arguments from where they come from to where it reads them."""
 
     recording: Recording
-    copies: Sequence[tuple[Run, Any]]
+    copies: Sequence[tuple[Copied, Any]]
 
 
 class Graphs:
