@@ -42,21 +42,19 @@ def _packing(along: str) -> Asked:
 
 def _mask(bond: int, to_rows: bool, bits: int = 32) -> Asked:
     """Exposures of the rows, or of the columns."""
-    types = {"packed": {8: "*u8", 32: "*i32"}[bits], "W": "*fp64", "out": "*fp64"} | dict.fromkeys(
-        ("outer", "inner", "blocks"), "i32"
-    )
-    types |= {"w_term" if to_rows else "w_inner": "i32"}
+    types = {"packed": {8: "*u8", 32: "*i32"}[bits], "W": "*fp64", "out": "*fp64"}
+    types |= dict.fromkeys(("outer", "inner", "blocks", "bond", "w_term" if to_rows else "w_inner"), "i32")
     terms = max(8, 1 << (bond - 1).bit_length())
-    tile = Tiles().mask_outer if terms <= MASK_TERMS else Tiles().mask_outer // 2
-    constants = {"w_inner" if to_rows else "w_term": 1, "BOND": bond, "TERMS": terms, "OUTER": tile}
+    tile = Tiles().mask_outer * MASK_TERMS // max(terms, MASK_TERMS)
+    constants = {"w_inner" if to_rows else "w_term": 1, "TERMS": terms, "OUTER": tile}
     return mask_sums, types, constants | {"WORDS": WORDS, "BITS": bits}, WARPS, 2, ("packed", "W", "out")
 
 
 def _rounding(bond: int) -> Asked:
     """Columns, from a node with terms next to each other."""
-    types = {"W": "*fp64", "out": "*fp32", "totals": "*fp64", "positions": "i32", "padded": "i32"}
+    types = {"W": "*fp64", "out": "*fp32", "totals": "*fp64", "positions": "i32", "padded": "i32", "bond": "i32"}
     types |= {"w_position": "i32", "out_term": "i32"}
-    constants = {"w_term": 1, "out_position": 1, "BOND": bond, "TERMS": _terms(bond), "NARROW": True}
+    constants = {"w_term": 1, "out_position": 1, "TERMS": _terms(bond), "NARROW": True}
     constants |= {"POSITIONS": SIDE // _terms(bond)}
     return round_side, types, constants, WARPS, 3, ("W", "out", "totals", "out_term")
 
@@ -64,8 +62,8 @@ def _rounding(bond: int) -> Asked:
 def _finishing(bond: int, parts: int) -> Asked:
     """Sums for columns, from one part or several."""
     types = {"parts": "*fp32", "W": "*fp64", "out": "*fp64", "totals": "*fp64"}
-    types |= dict.fromkeys(("count", "positions", "part", "part_term", "w_position", "out_term"), "i32")
-    constants = {"part_position": 1, "w_term": 1, "out_position": 1, "BOND": bond, "TERMS": _terms(bond)}
+    types |= dict.fromkeys(("count", "positions", "bond", "part", "part_term", "w_position", "out_term"), "i32")
+    constants = {"part_position": 1, "w_term": 1, "out_position": 1, "TERMS": _terms(bond)}
     constants |= {"POSITIONS": SIDE // (_terms(bond) * parts), "PARTS": parts, "NARROW": True}
     return finish_side, types, constants, WARPS, 3, ("parts", "W", "out", "totals", "part", "part_term")
 
@@ -97,6 +95,7 @@ SM90 = {
     "mask, to rows": _mask(20, to_rows=True),
     "mask, to columns": _mask(7, to_rows=False),
     "mask, bytes": _mask(7, to_rows=False, bits=8),
+    "mask, 64 terms": _mask(64, to_rows=False),
     "mask, 128 terms": _mask(128, to_rows=True),
     "rounding": _rounding(7),
     "finishing": _finishing(7, 1),

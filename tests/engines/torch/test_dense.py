@@ -256,12 +256,14 @@ def test_a_sweep_passes_the_mask_twice(kernels: bool, monkeypatch: pytest.Monkey
     assert len(passes) == 6
 
 
-@pytest.mark.parametrize("shape", [(3, 5), (17, 128), (40, 129), (9, 600), (513, 20)])
-def test_bits_of_a_mask_are_its_cells(shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("shape", "rank"), [((3, 5), 3), ((17, 128), 8), ((40, 129), 9), ((9, 600), 1), ((513, 20), 3), ((7, 30), 100)]
+)
+def test_bits_of_a_mask_are_its_cells(shape: tuple[int, int], rank: int) -> None:
     """Bytes and words, whole and cut off, along both sides."""
     rng = np.random.default_rng(0)
     X, mask = counts(*shape), rng.random(shape) < 0.7
-    engine = built(pltf.nmf(rank=3), X, mask)
+    engine = built(pltf.nmf(rank=rank), X, mask, dtype="float32")
     passes, table = engine._passes, engine._table
     turned = table.sides[0] == 1  # rows of the table are those of the second factor
     ones, bits = (mask.T if turned else mask).astype(float), engine._mask.table
@@ -269,7 +271,7 @@ def test_bits_of_a_mask_are_its_cells(shape: tuple[int, int]) -> None:
     np.testing.assert_array_equal(passes.ones(bits)[0].cpu(), ones)
     held = sum(one.numel() * one.element_size() for one in (bits.by_rows, bits.by_columns))
     assert held == passes.mask_bytes
-    rows, columns = (device(kernels=True).put(rng.random((n, 3))) for n in ones.shape)
+    rows, columns = (device(kernels=True).put(rng.random((n, rank))) for n in ones.shape)
     by_rows, by_columns = passes.seen_by_rows(bits, columns.T[None]), passes.seen_by_columns(bits, rows[None])
     np.testing.assert_allclose(by_rows[0].cpu(), ones @ columns.cpu().numpy(), rtol=1e-14)
     np.testing.assert_allclose(by_columns[0].cpu().T, ones.T @ rows.cpu().numpy(), rtol=1e-14)

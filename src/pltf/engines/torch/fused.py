@@ -25,7 +25,7 @@ BLOCK = 1024  # numbers that a single program adds at a time
 WARPS = 4  # per program: the number that a tensor core product on Hopper uses
 PARTS_BYTES = 256 << 20  # budget for the row sums of blocks of columns before they are added
 WORDS = 16  # per block of a mask: the fewest that tensor cores multiply
-MASK_TERMS = 32  # with more, tiles of a mask have half as many positions
+MASK_TERMS = 32  # with more, tiles of a mask have fewer positions
 FEW_CELLS = 1 << 22  # below this, sums have the zeros of padded terms: one compiled kernel then does for many bonds
 MOST_BOND = {4: 128, 8: 64}  # by the bytes of a number: tiles with more terms do not fit into registers
 
@@ -169,7 +169,7 @@ class FusedPasses:
         each = SIDE // self._terms
         programs = -(-len(out) // each)
         totals = self._wide(programs * self._narrow, self._terms)
-        operands = (side, out, totals, len(side), len(out), *side.stride(), *out.stride())
+        operands = (side, out, totals, len(side), len(out), self._bond, *side.stride(), *out.stride())
         self._launch(round_side, (programs,), *operands, POSITIONS=each)
         return totals
 
@@ -241,7 +241,7 @@ class FusedPasses:
         programs = -(-len(side) // each)
         totals = self._wide(2, programs * self._narrow)
         strides = (*parts.stride(), *side.stride(), *out.stride())
-        operands = (parts, side, out, totals, len(parts), len(side), *strides)
+        operands = (parts, side, out, totals, len(parts), len(side), self._bond, *strides)
         self._launch(finish_side, (programs * bool(len(parts)),), *operands, POSITIONS=each, PARTS=together)
         return totals
 
@@ -260,7 +260,7 @@ class FusedPasses:
 
     def _launch(self, kernel: Any, grid: tuple[int, ...], *operands: Any, **shape: int) -> None:
         """Run a kernel over a side."""
-        shape |= {"BOND": self._bond, "TERMS": self._terms, "NARROW": self._narrow}
+        shape |= {"TERMS": self._terms, "NARROW": self._narrow}
         launched(self._device, kernel, grid, *operands, **shape, num_warps=WARPS)
 
     def _empty(self, *shape: int) -> Tensor:
@@ -319,11 +319,11 @@ class FusedPasses:
 
         terms = max(8, power_of_two(self._bond))
         blocks, outer, _ = packed.shape
-        tile = self._tiles.mask_outer if terms <= MASK_TERMS else self._tiles.mask_outer // 2
+        tile = self._tiles.mask_outer * MASK_TERMS // max(terms, MASK_TERMS)
         many = -(-outer // tile)
         each, groups = cut(blocks, many)
         parts = self._wide(groups, outer, self._bond)
-        operands = (packed, W, parts, outer, len(W), each, *W.stride())
-        shape = {"BOND": self._bond, "TERMS": terms, "OUTER": tile, "WORDS": WORDS, "BITS": bits_of(len(W))}
+        operands = (packed, W, parts, outer, len(W), each, self._bond, *W.stride())
+        shape = {"TERMS": terms, "OUTER": tile, "WORDS": WORDS, "BITS": bits_of(len(W))}
         launched(self._device, mask_sums, (many, groups), *operands, **shape, num_warps=WARPS, num_stages=2)
         return parts[0] if groups == 1 else parts.sum(0)

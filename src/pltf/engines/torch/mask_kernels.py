@@ -37,17 +37,17 @@ def pack_mask(
     tl.store(packed + (block * outer + o[:, None]) * WORDS + w[None, :], found.to(packed.dtype.element_ty), mask=there)
 
 
-@triton.jit(do_not_specialize=["outer", "inner", "blocks"])
+@triton.jit(do_not_specialize=["outer", "inner", "blocks", "bond"])
 def mask_sums(
     packed,  # (all blocks, outer, WORDS) of int32 or uint8
     W,  # float64, at i * w_inner + term * w_term
-    out,  # (groups, outer, BOND)
+    out,  # (groups, outer, bond)
     outer,
     inner,
     blocks,  # per group of inner positions
+    bond,
     w_inner,
     w_term,
-    BOND: tl.constexpr,
     TERMS: tl.constexpr,
     OUTER: tl.constexpr,  # positions per tile
     WORDS: tl.constexpr,
@@ -57,7 +57,7 @@ def mask_sums(
     group = tl.program_id(1)
     o = tl.program_id(0).to(tl.int64) * OUTER + tl.arange(0, OUTER)
     term, w = tl.arange(0, TERMS), tl.arange(0, WORDS)
-    real, there = (term < BOND)[None, :], (o < outer)[:, None]
+    real, there = (term < bond)[None, :], (o < outer)[:, None]
     total = tl.zeros((OUTER, TERMS), tl.float64)
     for block in range(group * blocks, tl.minimum((group + 1) * blocks, tl.cdiv(inner, BITS * WORDS))):
         own = packed + (block * outer.to(tl.int64) + o[:, None]) * WORDS + w[None, :]
@@ -71,4 +71,4 @@ def mask_sums(
             ones = ((bits & 1).to(tl.int64) * 0x3FF0000000000000).to(tl.float64, bitcast=True)
             bits >>= 1  # and not ``bits >> bit``: Triton 3.6 cannot compile products of numbers that come from bytes
             total += tl.dot(ones, weights, input_precision="ieee", out_dtype=tl.float64)
-    tl.store(out + (group * outer.to(tl.int64) + o[:, None]) * BOND + term[None, :], total, mask=there & real)
+    tl.store(out + (group * outer.to(tl.int64) + o[:, None]) * bond + term[None, :], total, mask=there & real)

@@ -10,18 +10,18 @@ import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["positions", "padded"])
+@triton.jit(do_not_specialize=["positions", "padded", "bond"])
 def round_side(
     W,  # a side, in float64
     out,  # the same, rounded, and padded with zeros
     totals,  # (programs, TERMS) out, in float64, if NARROW: sums of the rounded numbers
     positions,
     padded,  # positions of ``out``
+    bond,
     w_position,
     w_term,
     out_position,
     out_term,
-    BOND: tl.constexpr,
     TERMS: tl.constexpr,
     POSITIONS: tl.constexpr,  # per program
     NARROW: tl.constexpr,  # whether ``out`` is float32
@@ -29,7 +29,7 @@ def round_side(
     """A side as ``table_counts`` reads it."""
     program = tl.program_id(0).to(tl.int64)
     at, term = program * POSITIONS + tl.arange(0, POSITIONS), tl.arange(0, TERMS)
-    real = (at < positions)[:, None] & (term < BOND)[None, :]
+    real = (at < positions)[:, None] & (term < bond)[None, :]
     exact = tl.load(W + at[:, None] * w_position + term[None, :] * w_term, mask=real, other=0.0)
     rounded = exact.to(out.dtype.element_ty)
     own = out + at[:, None] * out_position + term[None, :] * out_term
@@ -53,7 +53,7 @@ def cast_loss(counts, L, sums, n, BLOCK: tl.constexpr):
     tl.store(sums + tl.program_id(0), tl.sum(N * _cast_loss(exact), axis=0))
 
 
-@triton.jit(do_not_specialize=["count", "positions"])
+@triton.jit(do_not_specialize=["count", "positions", "bond"])
 def finish_side(
     parts,  # partial sums, of any type
     W,  # the side, in float64
@@ -61,6 +61,7 @@ def finish_side(
     totals,  # (2, programs) out, in float64, if NARROW
     count,  # number of parts
     positions,
+    bond,
     part,  # stride of the parts
     part_position,
     part_term,
@@ -68,7 +69,6 @@ def finish_side(
     w_term,
     out_position,
     out_term,
-    BOND: tl.constexpr,
     TERMS: tl.constexpr,
     POSITIONS: tl.constexpr,  # per program
     PARTS: tl.constexpr,  # added at a time
@@ -81,7 +81,7 @@ def finish_side(
     """
     program, programs = tl.program_id(0).to(tl.int64), tl.num_programs(0)
     at, term = program * POSITIONS + tl.arange(0, POSITIONS), tl.arange(0, TERMS)
-    real = (at < positions)[:, None] & (term < BOND)[None, :]
+    real = (at < positions)[:, None] & (term < bond)[None, :]
     own = parts + (at[:, None] * part_position + term[None, :] * part_term)[None, :, :]
     sums = tl.zeros((POSITIONS, TERMS), tl.float64)
     for first in range(0, count, PARTS):
