@@ -34,7 +34,7 @@ class _FullPrecision:
     @contextmanager
     def of(self, torch: Torch) -> Iterator[None]:
         products = torch.backends.cuda.matmul
-        # Since version 2.9 PyTorch warns of the other name, and refuses to tell what was set by both.
+        # PyTorch 2.9 and later warn about the old name, and raise an error if a program uses both.
         name, exact = ("fp32_precision", "ieee") if hasattr(products, "fp32_precision") else ("allow_tf32", False)
         with self._lock:
             if not self._blocks:
