@@ -62,13 +62,26 @@ def _figures_are_closed() -> Iterator[None]:
         pyplot.close("all")
 
 
+@pytest.fixture
+def tensors_on_device() -> Iterator[None]:
+    """Make the tensors of a test on the GPU in `make test-gpu`."""
+    if not ON_GPU:
+        yield
+        return
+    import torch
+
+    torch.set_default_device("cuda")
+    yield
+    torch.set_default_device("cpu")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Iterator[None]:
     """On a machine with a GPU, skip tests that need a missing package."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if not ON_GPU:
+        if not ON_GPU or str(error.name).partition(".")[0] in ("pltf", "tests"):
             raise
         pytest.skip(f"needs {error.name}")
 

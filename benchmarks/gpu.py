@@ -328,7 +328,7 @@ def floor(plan: TensorPlan) -> tuple[float, float]:
     else:
         moved, operations = 4.0 * facts.positive * modes**2, 3.0 * rates / facts.cells * facts.positive
     if plan.exposure.name == "mask":
-        moved, operations = moved + facts.cells, operations + 2 * rates
+        moved, operations = moved + facts.cells / 4, operations + 2 * rates  # a bit for each of both sides
     return moved, operations
 
 

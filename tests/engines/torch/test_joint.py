@@ -30,6 +30,8 @@ from tests.engines.torch.test_listed import (
     untouched,
 )
 
+pytestmark = pytest.mark.usefixtures("tensors_on_device")
+
 MODELS = {
     "tucker": ("ip,jq,kr,pqr->ijk", (3, 4, 9), {"p": 2, "q": 3, "r": 3}),
     "train": ("ip,jpq,kq->ijk", (3, 4, 9), {"p": 2, "q": 3}),
@@ -119,9 +121,9 @@ def test_cells_and_tables_beyond_32_bits() -> None:
     sizes: dict[str, Any] = {"SLOTS": (OWNER, 0), "WANTED": 0, "KIND": COUNTS, "LOG": True}
     sizes |= joint_passes.joint_tile(columns, columns, 4)
     launched(KERNELS, joint_sums, (1,), *arrays, count, columns, columns, **sizes)
-    P = torch.stack([first, last, last]).double().numpy()
-    ratio = np.array([2.0, 5.0, 1.0]) / (P @ a.double().numpy())
-    np.testing.assert_allclose(parts[0].numpy(), ratio @ P, rtol=1e-6)
+    P = torch.stack([first, last, last]).double().cpu().numpy()
+    ratio = np.array([2.0, 5.0, 1.0]) / (P @ a.double().cpu().numpy())
+    np.testing.assert_allclose(parts[0].cpu().numpy(), ratio @ P, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("copies", "dtype"), [(ALL, "float32"), (ONE, "float64")])

@@ -29,12 +29,12 @@ from pltf.engines.torch.listed import TorchListedEngine
 from pltf.engines.torch.listed_memory import list_bytes
 from pltf.engines.torch.sums import SegmentSums
 from pltf.engines.ways import ALL, ONE, Task
-from tests.interpreter import quicken
+from tests.on_device import ON_GPU, device
 from tests.sm90 import compiled
 
-quicken()
+pytestmark = pytest.mark.usefixtures("tensors_on_device")
 torch.set_num_threads(1)
-PLAIN, KERNELS = Device("cpu", kernels=False), Device("cpu", kernels=True)
+PLAIN, KERNELS = device(kernels=False), device(kernels=True)
 DEVICES = pytest.mark.parametrize("device", [PLAIN, KERNELS], ids=["plain", "kernels"])
 
 Factors = dict[str, Any]
@@ -42,12 +42,12 @@ Factors = dict[str, Any]
 
 def expected(engine: TorchListedEngine, factors: Factors, wanted: list[str] | None = None) -> Factors:
     """Counts as arrays."""
-    return {name: part.numpy() for name, part in engine.counts(factors, wanted, log=False).by_factor.items()}  # type: ignore[attr-defined]
+    return {name: part.cpu().numpy() for name, part in engine.counts(factors, wanted, log=False).by_factor.items()}  # type: ignore[attr-defined]
 
 
 def drawn(engine: TorchListedEngine, factors: Factors, key: int = 1) -> Factors:
     """Counts as arrays."""
-    return {name: part.numpy() for name, part in engine.allocate(factors, None, (key,)).by_factor.items()}  # type: ignore[attr-defined]
+    return {name: part.cpu().numpy() for name, part in engine.allocate(factors, None, (key,)).by_factor.items()}  # type: ignore[attr-defined]
 
 
 def problem(
@@ -64,13 +64,13 @@ def problem(
 
 
 def assert_equals_host(engine: TorchListedEngine, task: Task, cells: CellList, factors: Factors, rtol: float) -> None:
-    host, arrays = ListedEngine(task, cells, 1), {name: factor.numpy() for name, factor in factors.items()}
+    host, arrays = ListedEngine(task, cells, 1), {name: factor.cpu().numpy() for name, factor in factors.items()}
     exact, found = host.counts(arrays), expected(engine, factors)
     assert float(engine.counts(factors).log_term) == pytest.approx(exact.log_term, rel=rtol)
     for name in factors:
         np.testing.assert_allclose(found[name], exact.by_factor[name], rtol=rtol)
         exposure: Any = engine.exposure(factors, name)
-        np.testing.assert_allclose(exposure.numpy(), host.exposure(arrays, name), rtol=1e-12)
+        np.testing.assert_allclose(exposure.cpu().numpy(), host.exposure(arrays, name), rtol=1e-12)
 
 
 # -- sums ---------------------------------------------------------------------------------------
@@ -143,11 +143,11 @@ def test_segments_are_added_up_in_levels(monkeypatch: pytest.MonkeyPatch, device
         into = torch.ones((6, 3), dtype=torch.float64)
         segments.add(some, into, where)
         added = np.ones((6, 3))
-        laid = some.numpy() if where is None else some.numpy()[where.numpy()]
+        laid = some.cpu().numpy() if where is None else some.cpu().numpy()[where.cpu().numpy()]
         ends = np.cumsum([0, *counts])
         for row, (a, b) in zip(rows.tolist(), pairwise(ends), strict=True):
             added[row] += laid[a:b].sum(axis=0, dtype=np.float64)
-        np.testing.assert_allclose(into.numpy(), added, rtol=1e-6)
+        np.testing.assert_allclose(into.cpu().numpy(), added, rtol=1e-6)
 
 
 def test_cells_beyond_32_bits() -> None:
@@ -165,16 +165,18 @@ def test_cells_beyond_32_bits() -> None:
     arrays = starts, owners, positions, None, x, table, parts, logs, count
     sizes = {"MODES": 2, "SKIPPED": -1, "KIND": COUNTS, "LOG": True, "WIDTH": 4, "COMPONENTS": 4, "CELLS": 4}
     launched(KERNELS, cp_sums, (1,), *arrays, **sizes)
-    P = (table[0] * table[[1, 2, 2]] * table[[3, 3, 4]]).double().numpy()
+    P = (table[0] * table[[1, 2, 2]] * table[[3, 3, 4]]).double().cpu().numpy()
     ratio = np.array([2.0, 5.0, 1.0]) / P.sum(axis=1)
-    np.testing.assert_allclose(parts[0].numpy(), ratio @ P, rtol=1e-6)
+    np.testing.assert_allclose(parts[0].cpu().numpy(), ratio @ P, rtol=1e-6)
     # The terms may cancel; each is as exact as float32 makes its ratio, so the scale of the error is the counts.
     counts = np.array([2.0, 5.0, 1.0])
     assert float(logs) == pytest.approx(-(counts * np.log(ratio)).sum(), abs=1e-6 * counts.sum())
 
 
 def untouched(entries: int, dtype: Any) -> Any:
-    """Zeros that take no memory until they are written."""
+    """Zeros that take no memory until they are written, unless on a GPU."""
+    if ON_GPU:
+        return torch.zeros(entries, dtype=dtype)
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
     return torch.frombuffer(mmap.mmap(-1, entries * dtype.itemsize, flags=flags), dtype=dtype)
 
@@ -192,7 +194,7 @@ def test_logarithms_of_float32_keep_their_digits() -> None:
     launched(KERNELS, _logs, (1,), x, out, N=4096)
     assert out[3] == np.inf
     np.testing.assert_allclose(
-        out[4:].numpy(), np.log(x[4:].double().numpy()), rtol=0, atol=1.2e-7
+        out[4:].cpu().numpy(), np.log(x[4:].double().cpu().numpy()), rtol=0, atol=1.2e-7
     )  # NumPy's is off by 3 units
 
 
@@ -201,6 +203,12 @@ def test_logarithms_of_float32_keep_their_digits() -> None:
 
 def bytes_of(call: Callable[[], Any]) -> tuple[Any, int, int]:
     """What a call returns, the bytes of tensors that it leaves behind, and those that there were at a time."""
+    if ON_GPU:
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        result = call()
+        after, most = torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
+        return result, after - before, most - before
     kinds = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=kinds, profile_memory=True) as profile:
         result = call()
@@ -278,7 +286,7 @@ def test_binomial_draws(monkeypatch: pytest.MonkeyPatch, device: Device, n: int,
     monkeypatch.setattr(draws_module, "ROWS", 1 << 14)
     rows = 1 << 14
     weights = torch.tensor([[p, 1 - p]], dtype=torch.float64).expand(rows, 2)
-    found = CountDraws(device, (5,)).split(torch.full((rows,), float(n), dtype=torch.float64), weights).numpy()
+    found = CountDraws(device, (5,)).split(torch.full((rows,), float(n), dtype=torch.float64), weights).cpu().numpy()
     np.testing.assert_array_equal(found.sum(axis=1), n)
     assert_fits(found[:, 0], stats.binom(n, p))
 
@@ -288,7 +296,7 @@ def test_binomial_draws_of_the_largest_counts(monkeypatch: pytest.MonkeyPatch, p
     monkeypatch.setattr(draws_module, "ROWS", 1 << 14)
     n, rows = 2.0**53, 1 << 14
     weights = torch.tensor([[p, 1 - p]], dtype=torch.float64).repeat(rows, 1)
-    found = CountDraws(KERNELS, (5,)).split(torch.full((rows,), n, dtype=torch.float64), weights).numpy()
+    found = CountDraws(KERNELS, (5,)).split(torch.full((rows,), n, dtype=torch.float64), weights).cpu().numpy()
     assert (found.sum(axis=1) == n).all()
     if p < 1e-9:
         assert_fits(found[:, 0], stats.poisson(n * p))
@@ -301,7 +309,7 @@ def test_binomial_draws_of_the_largest_counts(monkeypatch: pytest.MonkeyPatch, p
 def test_hidden_counts_of_links(monkeypatch: pytest.MonkeyPatch, device: Device, rate: float) -> None:
     monkeypatch.setattr(draws_module, "ROWS", 1 << 14)
     rates = torch.full((1 << 14,), rate, dtype=torch.float64)
-    found = CountDraws(device, (1, 2)).hidden(torch.ones(1 << 14), rates, links=True).numpy()
+    found = CountDraws(device, (1, 2)).hidden(torch.ones(1 << 14), rates, links=True).cpu().numpy()
     assert found.min() >= 1
     assert_fits(found, stats.poisson(rate), given_above_zero=True)
 
